@@ -1,0 +1,146 @@
+"""KV tensor descriptors: how a client tells the server where its paged KV tensors live.
+
+On 0.5.6 a descriptor is a msgpack map inside an extension of type 1.  Descriptors are data:
+nothing here imports, maps or unpickles what a peer names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+
+from protocol.errors import LocalProtocolError, RemoteProtocolError
+from protocol.values import clip
+
+HANDLE_EXT_TYPE = 1
+DESCRIPTOR_VERSION = 1
+CPU_EVENT_STUB = b"stub_ipc_handle"
+"""What stock clients send, and CPU servers answer, where CUDA would have an event handle."""
+
+_DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "uint8": 1, "int8": 1}
+_MAX_RANK = 8
+_FIELDS = {"type", "shm_name", "nbytes", "version", "metadata"}
+_METADATA_FIELDS = {"dtype", "shape", "stride", "storage_offset", "device_uuid"}
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the C-contiguous strides of `shape`, in elements."""
+    strides = [1] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * shape[axis + 1]
+    return tuple(strides)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuShmHandle:
+    """A tensor in a POSIX shared-memory segment that the client owns (`cpu_shm`, 0.5.6).
+
+    The server maps the first `nbytes` bytes of `shm_name`; `shape`, `stride` and
+    `storage_offset` are in elements of `dtype`, relative to the segment's start.
+    """
+
+    shm_name: str
+    nbytes: int
+    dtype: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    storage_offset: int = 0
+    device_uuid: str = "cpu"
+
+    def span_bytes(self) -> int:
+        """Return how many bytes of the segment the tensor reaches over, from its start."""
+        if 0 in self.shape:
+            return 0
+        last = sum((n - 1) * s for n, s in zip(self.shape, self.stride, strict=True))
+        return (self.storage_offset + last + 1) * _DTYPE_BYTES[self.dtype]
+
+
+def handle_to_wire(handle: CpuShmHandle) -> msgpack.ExtType:
+    """Encode a descriptor as 0.5.6 wants it; LocalProtocolError if it overruns its segment."""
+    if handle.dtype not in _DTYPE_BYTES:
+        raise LocalProtocolError(f"handle: dtype {handle.dtype!r} is not known")
+    if handle.span_bytes() > handle.nbytes:
+        raise LocalProtocolError(
+            f"handle: the tensor spans {handle.span_bytes()} bytes of {handle.shm_name}, "
+            f"which has {handle.nbytes}"
+        )
+    body = {
+        "type": "cpu_shm",
+        "shm_name": handle.shm_name,
+        "nbytes": handle.nbytes,
+        "version": DESCRIPTOR_VERSION,
+        "metadata": {
+            "dtype": handle.dtype,
+            "shape": list(handle.shape),
+            "stride": list(handle.stride),
+            "storage_offset": handle.storage_offset,
+            "device_uuid": handle.device_uuid,
+        },
+    }
+    return msgpack.ExtType(HANDLE_EXT_TYPE, msgpack.packb(body))
+
+
+def _natural(value: Any, place: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise RemoteProtocolError(f"handle: {place} is {clip(value)}, expected 0 or more")
+    return value
+
+
+def _naturals(value: Any, place: str) -> tuple[int, ...]:
+    if not isinstance(value, list) or len(value) > _MAX_RANK:
+        raise RemoteProtocolError(f"handle: {place} is {clip(value)}, expected an array")
+    return tuple(_natural(item, place) for item in value)
+
+
+def _exact_map(value: Any, fields: set[str], place: str) -> dict[str, Any]:
+    if not isinstance(value, dict) or set(value) != fields:
+        raise RemoteProtocolError(f"{place}: expected a map of exactly {sorted(fields)}")
+    return value
+
+
+def handle_from_wire(value: Any) -> CpuShmHandle:
+    """Read one element of REGISTER_KV_CACHE's `kv_cache` array (0.5.6).
+
+    Raises RemoteProtocolError for other types, versions and fields, as the real server does.
+    """
+    if not isinstance(value, msgpack.ExtType) or value.code != HANDLE_EXT_TYPE:
+        raise RemoteProtocolError("handle: expected an extension of type 1")
+    try:
+        unpacked = msgpack.unpackb(value.data)
+    except Exception as error:
+        raise RemoteProtocolError(f"handle: not msgpack ({type(error).__name__})") from error
+    body = _exact_map(unpacked, _FIELDS, "handle")
+    if body["type"] != "cpu_shm" or body["version"] != DESCRIPTOR_VERSION:
+        raise RemoteProtocolError(
+            f"handle: type {ascii(body['type'])[:40]} version {ascii(body['version'])[:40]}, "
+            "expected cpu_shm version 1"
+        )
+    metadata = _exact_map(body["metadata"], _METADATA_FIELDS, "handle.metadata")
+    return _checked_handle(body, metadata)
+
+
+def _checked_handle(body: dict[str, Any], metadata: dict[str, Any]) -> CpuShmHandle:
+    name, dtype, uuid = body["shm_name"], metadata["dtype"], metadata["device_uuid"]
+    if not isinstance(name, str) or not isinstance(uuid, str):
+        raise RemoteProtocolError("handle: shm_name and device_uuid must be strings")
+    if not isinstance(dtype, str) or dtype not in _DTYPE_BYTES:
+        raise RemoteProtocolError(f"handle: dtype {clip(dtype)} is not known")
+    handle = CpuShmHandle(
+        shm_name=name,
+        nbytes=_natural(body["nbytes"], "nbytes"),
+        dtype=dtype,
+        shape=_naturals(metadata["shape"], "shape"),
+        stride=_naturals(metadata["stride"], "stride"),
+        storage_offset=_natural(metadata["storage_offset"], "storage_offset"),
+        device_uuid=uuid,
+    )
+    if len(handle.shape) != len(handle.stride):
+        raise RemoteProtocolError("handle: shape and stride differ in rank")
+    if handle.span_bytes() > handle.nbytes:
+        raise RemoteProtocolError(
+            f"handle: the tensor spans {handle.span_bytes()} bytes of {handle.nbytes}"
+        )
+    return handle

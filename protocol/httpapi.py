@@ -1,0 +1,121 @@
+"""The shapes of the server's HTTP API (0.5.1 to 0.5.6): paths, bodies, answers; no HTTP.
+
+Parsers take decoded JSON of any shape and return a value or raise RemoteProtocolError.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from protocol.errors import RemoteProtocolError
+from protocol.values import clip, is_int, is_int_list, refuse
+
+HEALTH_PATH = "/healthcheck"
+VERSION_PATH = "/version"
+STATUS_PATH = "/status"
+CONFIG_PATH = "/config"
+CHECKSUMS_PATH = "/cache/checksums"
+CLEAR_PATH = "/cache/clear"
+
+_MD5 = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerStatus:
+    """What `/status` says about residue (0.5.6).
+
+    `handle_instances` and `engine_instances` are the registered instance ids of each mode.
+    """
+
+    chunk_size: int
+    active_sessions: int
+    read_locked: int
+    write_locked: int
+    handle_instances: frozenset[int]
+    engine_instances: frozenset[int]
+
+
+def checksums_body(
+    *, block_ids: Sequence[int], blocks_per_chunk: int, instance_id: int
+) -> dict[str, Any]:
+    """Return the body of POST /cache/checksums; its `chunk_size` counts blocks (0.5.1+)."""
+    return {
+        "block_ids": list(block_ids),
+        "chunk_size": blocks_per_chunk,
+        "instance_id": instance_id,
+        "layerwise": False,
+    }
+
+
+def parse_checksums(answer: Any, *, chunks: int) -> tuple[str, ...]:
+    """Return the MD5 hex digests, one a chunk, from an answer of /cache/checksums."""
+    if not isinstance(answer, dict) or answer.get("status") != "success":
+        raise refuse('a map with status "success"', answer)
+    digests = answer.get("chunk_checksums")
+    if not isinstance(digests, list) or len(digests) != chunks:
+        raise refuse(f"{chunks} chunk_checksums", digests)
+    for digest in digests:
+        if not isinstance(digest, str) or not _MD5.fullmatch(digest):
+            raise refuse("an MD5 in lower-case hex", digest)
+    return tuple(digests)
+
+
+def parse_version(answer: Any) -> str:
+    """Return the version text, such as `0.5.6-g3e11e108`."""
+    if not isinstance(answer, str) or not 0 < len(answer) <= 200:
+        raise refuse("a version string", answer)
+    return answer
+
+
+def parse_transfer_mode(answer: Any) -> str:
+    """Return `mp.supported_transfer_mode` of /config: auto, lmcache_driven or engine_driven."""
+    section = answer.get("mp") if isinstance(answer, dict) else None
+    mode = section.get("supported_transfer_mode") if isinstance(section, dict) else None
+    if not isinstance(mode, str):
+        raise refuse("a map with mp.supported_transfer_mode", answer)
+    return mode
+
+
+def parse_status(answer: Any) -> ServerStatus:
+    """Read the parts of /status that a residue audit needs."""
+    manager = _map_at(_map_at(answer, "storage_manager"), "l1_manager")
+    return ServerStatus(
+        chunk_size=_count_at(answer, "chunk_size"),
+        active_sessions=_count_at(answer, "active_sessions"),
+        read_locked=_count_at(manager, "read_locked_count"),
+        write_locked=_count_at(manager, "write_locked_count"),
+        handle_instances=_handle_instances(answer),
+        engine_instances=_engine_instances(answer),
+    )
+
+
+def _map_at(holder: Any, name: str) -> dict[str, Any]:
+    value = holder.get(name) if isinstance(holder, dict) else None
+    if not isinstance(value, dict):
+        raise RemoteProtocolError(f"/status: {name} is {clip(value)}, expected a map")
+    return value
+
+
+def _count_at(holder: dict[str, Any], name: str) -> int:
+    value = holder.get(name)
+    if not is_int(value) or value < 0:
+        raise RemoteProtocolError(f"/status: {name} is {clip(value)}, expected a count")
+    return value
+
+
+def _handle_instances(answer: dict[str, Any]) -> frozenset[int]:
+    names = _map_at(answer, "cache_context_meta")
+    if not all(isinstance(name, str) and re.fullmatch(r"-?\d{1,19}", name) for name in names):
+        raise RemoteProtocolError("/status: cache_context_meta has a key that is no instance id")
+    return frozenset(int(name) for name in names)
+
+
+def _engine_instances(answer: dict[str, Any]) -> frozenset[int]:
+    # Absent on a server that serves lmcache_driven alone.
+    ids = answer.get("registered_non_cuda_instance_ids", [])
+    if not is_int_list(ids):
+        raise RemoteProtocolError("/status: registered_non_cuda_instance_ids is no list of ids")
+    return frozenset(ids)
