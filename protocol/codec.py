@@ -14,6 +14,7 @@ import msgpack
 
 from protocol.dialects import Dialect, OpRow
 from protocol.errors import LocalProtocolError, RemoteProtocolError
+from protocol.fields import Kind
 from protocol.messages import VOID, Incoming
 from protocol.ops import Op
 from protocol.values import clip
@@ -54,7 +55,7 @@ def encode_request(dialect: Dialect, uid: int, op: Op, args: Sequence[Any]) -> t
         raise LocalProtocolError(f"{op.value} takes ({names}), got {len(args)} values")
     head = (msgpack.packb(uid), msgpack.packb(row.id))
     return head + tuple(
-        _pack(field.kind.to_wire(arg), f"{op.value}.{field.name}")
+        _pack(field.kind, arg, f"{op.value}.{field.name}")
         for field, arg in zip(row.payload, args, strict=True)
     )
 
@@ -67,9 +68,10 @@ def row_of(dialect: Dialect, op: Op) -> OpRow:
     return row
 
 
-def _pack(value: Any, place: str) -> bytes:
+def _pack(kind: Kind, value: Any, place: str) -> bytes:
     try:
-        packed: bytes = msgpack.packb(value)
+        # `to_wire` is inside: a handle's extension is packed there.
+        packed: bytes = msgpack.packb(kind.to_wire(value))
     except (TypeError, ValueError, OverflowError) as error:
         raise LocalProtocolError(f"{place}: cannot be packed: {error}") from error
     return packed
@@ -82,7 +84,7 @@ def encode_reply(dialect: Dialect, request: Incoming, result: Any) -> tuple[byte
     row = row_of(dialect, request.op)
     if row.result is None:
         raise LocalProtocolError(f"{request.op.value} has no result, got {clip(result)}")
-    body = _pack(row.result.to_wire(result), f"{request.op.value} result")
+    body = _pack(row.result, result, f"{request.op.value} result")
     return request.uid, request.op_frame, body
 
 

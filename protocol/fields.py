@@ -166,6 +166,8 @@ def _store_plan_from_wire(value: Any) -> StorePlan:
     slots, indices = _slots_from_wire(context), context.get("chunk_indices")
     if not is_int_list(indices) or len(indices) != len(slots):
         raise refuse(f"{len(slots)} chunk indices, one a slot", indices)
+    if any(index < 0 for index in indices):
+        raise refuse("chunk indices of 0 or more", indices)
     return StorePlan(inline=False, slots=slots, chunk_indices=tuple(indices))
 
 

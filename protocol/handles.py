@@ -62,6 +62,10 @@ def handle_to_wire(handle: CpuShmHandle) -> msgpack.ExtType:
     """Encode a descriptor as 0.5.6 wants it; LocalProtocolError if it overruns its segment."""
     if handle.dtype not in _DTYPE_BYTES:
         raise LocalProtocolError(f"handle: dtype {handle.dtype!r} is not known")
+    if len(handle.shape) != len(handle.stride):
+        raise LocalProtocolError(
+            f"handle: shape {handle.shape} and stride {handle.stride} differ in rank"
+        )
     if handle.span_bytes() > handle.nbytes:
         raise LocalProtocolError(
             f"handle: the tensor spans {handle.span_bytes()} bytes of {handle.shm_name}, "
@@ -113,9 +117,11 @@ def handle_from_wire(value: Any) -> CpuShmHandle:
     except Exception as error:
         raise RemoteProtocolError(f"handle: not msgpack ({type(error).__name__})") from error
     body = _exact_map(unpacked, _FIELDS, "handle")
-    if body["type"] != "cpu_shm" or body["version"] != DESCRIPTOR_VERSION:
+    # A map's `true` and 1.0 equal 1 in Python, but the server takes no other version than int 1.
+    version_ok = type(body["version"]) is int and body["version"] == DESCRIPTOR_VERSION
+    if body["type"] != "cpu_shm" or not version_ok:
         raise RemoteProtocolError(
-            f"handle: type {ascii(body['type'])[:40]} version {ascii(body['version'])[:40]}, "
+            f"handle: type {clip(body['type'])} version {clip(body['version'])}, "
             "expected cpu_shm version 1"
         )
     metadata = _exact_map(body["metadata"], _METADATA_FIELDS, "handle.metadata")

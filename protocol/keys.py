@@ -63,7 +63,9 @@ def salt_problem(salt: str) -> str:
 def key_to_wire(key: CacheKey, fields: Sequence[str]) -> dict[str, Any]:
     """Return the map that a client sends, with the given fields in this order.
 
-    Raises LocalProtocolError for a key that no server would answer.
+    Raises LocalProtocolError for a model name, a salt or a number of readers that no server
+    would answer.  Token ids and the range are the caller's to check: they are long, or depend
+    on the operation.
     """
     problem = model_name_problem(key.model_name) or salt_problem(key.cache_salt)
     if problem:

@@ -31,16 +31,22 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Literal
 
 from protocol.errors import LocalProtocolError, RemoteProtocolError
 
 # KV objects have rank 3 or 4. The rest is room for a peer's odd views, and small enough that
 # nested iteration over the axes stays shallow.
 _MAX_RANK = 16
+# The stream travels as one msgpack bin, whose length has 32 bits; so has BINBYTES.
+_MAX_STREAM_BYTES = 2**32 - 1
+# Around the data of one tensor: a blob's head of 330 bytes, three names, numbers for each axis.
+_MAX_OVERHEAD_BYTES = 1024
 # torch counts elements and bytes in int64.
 _MAX_COUNT = 2**63 - 1
 # torch writes about 50 opcodes for a tensor of rank 4 and two more for each further axis.
 _OPCODES_PER_TENSOR = 128
+# torch memoizes 18 values for the first tensor, 9 or 10 for each later one.
 _MEMO_PER_TENSOR = 32
 # One call's arguments with shape and stride still open need 6 + _MAX_RANK entries.
 _STACK_SLACK = 64
@@ -71,7 +77,7 @@ class _Dtype:
 
     storage: _Global
     item_bytes: int
-    view_format: str
+    view_format: Literal["B", "H", "I"]
 
 
 _DTYPES: Mapping[str, _Dtype] = {
@@ -156,13 +162,6 @@ def _int_tuple(values: Sequence[int]) -> bytes:
     return b"(" + b"".join(map(_int, values)) + b"t" if values else b")"
 
 
-def _bytes_head(size: int) -> bytes:
-    """The opcode and length of BINBYTES, or of BINBYTES8 from 4 GiB on."""
-    if size < 1 << 32:
-        return b"B" + size.to_bytes(4, "little")
-    return b"\x8e" + size.to_bytes(8, "little")
-
-
 def _stack_global(name: _Global) -> bytes:
     """Two SHORT_BINUNICODE, STACK_GLOBAL, and MEMOIZE for the BINGETs that follow."""
     parts = [part.encode("ascii") for part in (name.module, name.name)]
@@ -212,13 +211,20 @@ def encode_tensor_list(tensors: Sequence[InlineTensor]) -> bytes:
 
     FRAME is left out: it only helps readers of files, and no unpickler requires it.
     """
+    size = sum(len(tensor.data) + _MAX_OVERHEAD_BYTES for tensor in tensors)
+    if size > _MAX_STREAM_BYTES:
+        raise LocalProtocolError(
+            f"encode_tensor_list: {len(tensors)} tensors need up to {size} bytes, but one message "
+            f"carries {_MAX_STREAM_BYTES}; send fewer chunks at a time"
+        )
     parts: list[bytes | memoryview] = [b"\x80\x04]("]
     for index, tensor in enumerate(tensors):
         rebuild, load, hooks = _FETCHED_NAMES if index else _SPELLED_NAMES
         head = _blob_head(tensor, key=str(index))
         view = _int_tuple(tensor.shape) + _int_tuple(_contiguous_stride(tensor.shape))
         parts += (
-            rebuild + b"(" + load + _bytes_head(len(head) + len(tensor.data)),
+            rebuild + b"(" + load,
+            b"B" + (len(head) + len(tensor.data)).to_bytes(4, "little"),
             head,
             tensor.data,
             b"\x85R" + _int(0) + view + b"\x89" + hooks + b")RtR",
@@ -618,7 +624,9 @@ def _rebuild_view(arguments: tuple[object, ...]) -> _View:
     shape = _as_sizes(raw_shape, "shape")
     stride = _as_sizes(raw_stride, "stride")
     if len(shape) != len(stride) or not _is_shape(shape):
-        raise _refusal(place, str(shape), f"at most 2**60 elements, and strides {stride}")
+        raise _refusal(
+            place, str(shape), f"sizes below 2**60 in all, one for each of the strides {stride}"
+        )
     end = offset + 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
     if 0 not in shape and end > storage.numel:
         raise _refusal(place, end, f"a view that ends within {storage.numel} elements")

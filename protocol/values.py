@@ -12,7 +12,11 @@ _SHOWN_CHARS = 60
 
 def clip(value: Any) -> str:
     """Show any value in one line of plain ASCII, cut to a readable length."""
-    shown = ascii(value)
+    try:
+        shown = ascii(value)
+    except RecursionError:
+        # msgpack and JSON may nest deeper than the interpreter's stack can show.
+        shown = f"a {type(value).__name__} that nests too deep to show"
     return shown if len(shown) <= _SHOWN_CHARS else shown[: _SHOWN_CHARS - 3] + "..."
 
 

@@ -1,0 +1,33 @@
+"""Errors of the harness and the exit codes that they become.
+
+Every text is one line: what was seen, where, what was expected, what to do.
+"""
+
+from __future__ import annotations
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+
+
+class HarnessError(Exception):
+    """Base of all errors that end a run."""
+
+    exit_code = EXIT_FAILED
+
+
+class UsageError(HarnessError):
+    """The user asked for something impossible; known before any traffic."""
+
+    exit_code = EXIT_USAGE
+
+
+class FatalError(HarnessError):
+    """The run cannot go on: server unreachable, no memory, wrong release, mode not served."""
+
+
+def one_line(text: object, limit: int = 400) -> str:
+    """Return a text of any origin as one printable line of at most `limit` characters."""
+    flat = " ".join(str(text).split())
+    printable = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in flat)
+    return printable if len(printable) <= limit else printable[: limit - 3] + "..."

@@ -1,0 +1,1 @@
+"""Paged KV memory: content that proves itself, the pools that hold it, and verification."""

@@ -1,0 +1,376 @@
+"""A KV pool in host memory: one shared segment a worker, seen through numpy.
+
+Tensors lie one after the other, each on a page boundary and followed by a guard page of canary
+bytes.  Every tensor is C-contiguous with its block axis as the spec has it, so a layer is an
+array (planes, num_blocks, page bytes).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from benchserver.kv.blocks import NULL_BLOCKS, Window
+from benchserver.kv.digest import chunk_digest
+from benchserver.kv.pattern import (
+    CANARY_BYTE,
+    POISON_BYTE,
+    U8,
+    U64,
+    GroupPattern,
+    PageOwner,
+    is_filled_with,
+)
+from benchserver.kv.segment import SharedSegment, WorkCancelledError
+from benchserver.kv.verify import (
+    SHOWN_BYTES,
+    Candidate,
+    Evidence,
+    EvidenceKind,
+    PageFault,
+    bad_pages,
+    describe_owner,
+    first_difference,
+    merge,
+    verify_filled,
+)
+from protocol.handles import CpuShmHandle
+from shapespec import (
+    ShapeSpec,
+    element_strides,
+    layer_indices,
+    page_bytes,
+    planes,
+    tensor_bytes,
+    tensor_shape,
+)
+
+_ALIGN_BYTES = 4096
+GUARD_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorPlace:
+    """Where one layer's tensor lies in the segment, in bytes."""
+
+    layer: int
+    group: int
+    offset: int
+    nbytes: int
+
+
+def place_tensors(spec: ShapeSpec) -> tuple[tuple[TensorPlace, ...], int]:
+    """Return every tensor's place, and the size of the segment that holds them all."""
+    places: list[TensorPlace] = []
+    offset = GUARD_BYTES
+    for index, (group, layers) in enumerate(zip(spec.groups, layer_indices(spec), strict=True)):
+        nbytes = tensor_bytes(group)
+        for layer in layers:
+            places.append(TensorPlace(layer=layer, group=index, offset=offset, nbytes=nbytes))
+            offset += -(-nbytes // _ALIGN_BYTES) * _ALIGN_BYTES + GUARD_BYTES
+    return tuple(places), offset
+
+
+def group_patterns(root: bytes, spec: ShapeSpec) -> tuple[GroupPattern, ...]:
+    """Return the content of every group; shared by all workers of a run."""
+    return tuple(
+        GroupPattern(root, group, index, layers.start)
+        for index, (group, layers) in enumerate(zip(spec.groups, layer_indices(spec), strict=True))
+    )
+
+
+class HostPool:
+    """One rank's pool; see `benchserver.kv.pool.KvPool`.
+
+    `content_rank` is the rank whose content the pages hold: the worker's own, or 0 for MLA.
+    """
+
+    def __init__(
+        self,
+        segment: SharedSegment,
+        spec: ShapeSpec,
+        patterns: Sequence[GroupPattern],
+        *,
+        content_rank: int,
+        ranks: int,
+        blocks_per_chunk: int,
+        cancel: threading.Event,
+    ) -> None:
+        self._segment = segment
+        self._spec = spec
+        self._patterns = patterns
+        self._content_rank = content_rank
+        self._ranks = ranks
+        self._blocks_per_chunk = blocks_per_chunk
+        self._cancel = cancel
+        self._places, _ = place_tensors(spec)
+        memory = np.frombuffer(segment.buffer, dtype=np.uint8)
+        self._layers = [self._layer_view(memory, place) for place in self._places]
+        self._guards = self._guard_views(memory)
+        for guard in self._guards:
+            guard.fill(CANARY_BYTE)
+        for layer in self._layers:
+            layer[:, :NULL_BLOCKS].fill(CANARY_BYTE)
+
+    def _layer_view(self, memory: U8, place: TensorPlace) -> U8:
+        group = self._spec.groups[place.group]
+        flat = memory[place.offset : place.offset + place.nbytes]
+        return flat.reshape(planes(group), group.num_blocks, page_bytes(group))
+
+    def _guard_views(self, memory: U8) -> list[U8]:
+        starts = [0, *(place.offset + place.nbytes for place in self._places)]
+        ends = [*(place.offset for place in self._places), memory.size]
+        return [memory[start:end] for start, end in zip(starts, ends, strict=True)]
+
+    def handles(self, shm_name: str) -> list[CpuShmHandle]:
+        """Return the descriptor of every layer's tensor, in layer order."""
+        handles: list[CpuShmHandle] = []
+        for place in self._places:
+            group = self._spec.groups[place.group]
+            handles.append(
+                CpuShmHandle(
+                    shm_name=f"/{shm_name}",
+                    nbytes=self._segment.nbytes,
+                    dtype=group.dtype.name,
+                    shape=tensor_shape(group),
+                    stride=element_strides(group),
+                    storage_offset=place.offset // group.dtype.item_bytes,
+                )
+            )
+        return handles
+
+    def close(self) -> None:
+        """Drop the views and give the memory back."""
+        self._layers.clear()
+        self._guards.clear()
+        self._segment.close()
+
+    def fill(self, window: Window, digests: Sequence[int]) -> None:
+        """Write the content of the chunks into the window's blocks."""
+        order = _columns_by_position(window)
+        for place, pages in zip(self._places, self._layers, strict=True):
+            self._check_cancel()
+            pattern, keys = self._keys(place, digests)
+            part = pages[:, window.first : window.first + window.count].view(pattern.dtype)
+            key_words = pattern.key_words(keys[:, order])
+            np.bitwise_xor(pattern.words, key_words, out=part)
+
+    def poison(self, window: Window) -> None:
+        """Overwrite the window with poison, and its canaries with canary bytes."""
+        for pages in self._layers:
+            self._check_cancel()
+            pages[:, window.first : window.first + window.count].fill(POISON_BYTE)
+            for block in window.canaries:
+                pages[:, block].fill(CANARY_BYTE)
+
+    def verify(
+        self, window: Window, digests: Sequence[int], candidates: Sequence[Candidate]
+    ) -> Evidence:
+        """Compare every page of the window's blocks with its pattern."""
+        return merge(
+            self._verify_layer(place, pages, window, digests, candidates)
+            for place, pages in zip(self._places, self._layers, strict=True)
+        )
+
+    def _verify_layer(
+        self,
+        place: TensorPlace,
+        pages: U8,
+        window: Window,
+        digests: Sequence[int],
+        candidates: Sequence[Candidate],
+    ) -> Evidence:
+        self._check_cancel()
+        pattern, keys = self._keys(place, digests)
+        checked = len(window.block_ids) * pages.shape[0]
+        wrong = self._wrong_pages(pattern, pages, window, keys)
+        if not wrong:
+            return Evidence(
+                kind=EvidenceKind.MATCH, pages=checked, checked_bytes=checked * pages.shape[2]
+            )
+        untouched = len(wrong) == checked and all(
+            is_filled_with(pages[plane, window.block_ids[column]], POISON_BYTE)
+            for plane, column in wrong
+        )
+        return Evidence(
+            kind=EvidenceKind.UNTOUCHED if untouched else EvidenceKind.MISMATCH,
+            pages=checked,
+            bad_pages=len(wrong),
+            checked_bytes=checked * pages.shape[2],
+            first=self._fault(place, pages, window, wrong[0], keys, candidates),
+        )
+
+    @staticmethod
+    def _wrong_pages(
+        pattern: GroupPattern, pages: U8, window: Window, keys: U64
+    ) -> list[tuple[int, int]]:
+        """Return (plane, column of the block table) of wrong pages, lowest column first."""
+        words = pages[:, window.first : window.first + window.count].view(pattern.dtype)
+        if not window.canaries:
+            order = _columns_by_position(window)
+            found = bad_pages(words, pattern, keys[:, order])
+            return sorted(((p, int(order[c])) for p, c in found), key=lambda item: item[1])
+        # Canaries lie between: check each run of neighbouring block-table entries.
+        column_at = {block - window.first: column for column, block in enumerate(window.block_ids)}
+        wrong: list[tuple[int, int]] = []
+        for start, end in _runs(sorted(column_at)):
+            columns = [column_at[position] for position in range(start, end)]
+            found = bad_pages(words[:, start:end], pattern, keys[:, columns])
+            wrong.extend((plane, columns[c]) for plane, c in found)
+        return sorted(wrong, key=lambda item: item[1])
+
+    def _fault(
+        self,
+        place: TensorPlace,
+        pages: U8,
+        window: Window,
+        where: tuple[int, int],
+        keys: U64,
+        candidates: Sequence[Candidate],
+    ) -> PageFault:
+        plane, column = where
+        pattern = self._patterns[place.group]
+        block_id = window.block_ids[column]
+        seen = pages[plane, block_id]
+        expected = pattern.expected_page(int(keys[plane, column]))
+        offset = max(0, first_difference(seen, expected))
+        owner = describe_owner(
+            seen,
+            offset,
+            pattern,
+            candidates,
+            ranks=self._ranks,
+            blocks_per_chunk=self._blocks_per_chunk,
+        )
+        return PageFault(
+            place=PageOwner(
+                label="",
+                chunk=column // self._blocks_per_chunk,
+                rank=self._content_rank,
+                layer=place.layer,
+                plane=plane,
+                block=column % self._blocks_per_chunk,
+            ),
+            group=place.group,
+            block_id=block_id,
+            offset=offset,
+            expected=expected[offset : offset + SHOWN_BYTES].tobytes(),
+            seen=seen[offset : offset + SHOWN_BYTES].tobytes(),
+            owner=owner,
+        )
+
+    def verify_canaries(self, window: Window) -> Evidence:
+        """Look at the window's canaries, the null block and the guards between the tensors."""
+        blocks = [*range(NULL_BLOCKS), *window.canaries]
+        parts: list[Evidence] = []
+        for place, pages in zip(self._places, self._layers, strict=True):
+            self._check_cancel()
+            parts.append(self._layer_canaries(place, pages, blocks))
+        parts.extend(self._guard_evidence(index) for index in range(len(self._guards)))
+        return merge(parts)
+
+    def _layer_canaries(self, place: TensorPlace, pages: U8, blocks: list[int]) -> Evidence:
+        rows = pages[:, blocks].reshape(-1, pages.shape[2])
+
+        def describe(row: int) -> PageFault:
+            plane, index = divmod(row, len(blocks))
+            return self._canary_fault(place, plane, blocks[index], rows[row])
+
+        return verify_filled(rows, CANARY_BYTE, describe)
+
+    def _canary_fault(self, place: TensorPlace, plane: int, block_id: int, seen: U8) -> PageFault:
+        offset = first_difference(seen, np.full_like(seen, CANARY_BYTE))
+        shown = seen[offset : offset + SHOWN_BYTES]
+        return PageFault(
+            place=PageOwner(
+                label="",
+                chunk=-1,
+                rank=self._content_rank,
+                layer=place.layer,
+                plane=plane,
+                block=-1,
+            ),
+            group=place.group,
+            block_id=block_id,
+            offset=offset,
+            expected=bytes([CANARY_BYTE]) * len(shown),
+            seen=shown.tobytes(),
+            owner="a block or guard that nobody may write",
+        )
+
+    def _guard_evidence(self, index: int) -> Evidence:
+        guard = self._guards[index].reshape(1, -1)
+        place = self._places[max(0, index - 1)]
+        return verify_filled(
+            guard, CANARY_BYTE, lambda row: self._canary_fault(place, 0, -1, guard[row])
+        )
+
+    def chunk_digest(self, block_ids: Sequence[int]) -> str:
+        """Return the MD5 of one chunk's blocks, as the server's API defines it."""
+        widen = [self._spec.groups[p.group].dtype.name == "bfloat16" for p in self._places]
+        return chunk_digest(self._layers, widen, block_ids, self._cancel)
+
+    def gather_chunk(
+        self, group: int, block_ids: Sequence[int], out: npt.NDArray[np.uint8]
+    ) -> None:
+        """Copy one chunk of a group into `out`, laid out [plane][layer][token][hidden], flat."""
+        views = self._group_layers(group)
+        target = out.reshape(views[0].shape[0], len(views), len(block_ids), views[0].shape[2])
+        ids = np.asarray(block_ids, dtype=np.intp)
+        for index, pages in enumerate(views):
+            for plane in range(pages.shape[0]):
+                np.take(pages[plane], ids, axis=0, out=target[plane, index])
+
+    def scatter_chunk(
+        self, group: int, block_ids: Sequence[int], data: npt.NDArray[np.uint8]
+    ) -> None:
+        """Copy one chunk object, laid out as `gather_chunk` does, into the blocks."""
+        views = self._group_layers(group)
+        source = data.reshape(views[0].shape[0], len(views), len(block_ids), views[0].shape[2])
+        ids = np.asarray(block_ids, dtype=np.intp)
+        for index, pages in enumerate(views):
+            for plane in range(pages.shape[0]):
+                pages[plane, ids] = source[plane, index]
+
+    def _group_layers(self, group: int) -> list[U8]:
+        return [
+            pages
+            for place, pages in zip(self._places, self._layers, strict=True)
+            if place.group == group
+        ]
+
+    def _keys(self, place: TensorPlace, digests: Sequence[int]) -> tuple[GroupPattern, U64]:
+        pattern = self._patterns[place.group]
+        keys = pattern.page_keys(
+            digests,
+            rank=self._content_rank,
+            layer=place.layer,
+            blocks_per_chunk=self._blocks_per_chunk,
+        )
+        return pattern, keys
+
+    def _check_cancel(self) -> None:
+        if self._cancel.is_set():
+            raise WorkCancelledError
+
+
+def _columns_by_position(window: Window) -> npt.NDArray[np.intp]:
+    """Return, for each block id of a window without canaries, its column in the block table."""
+    order = np.empty(window.count, dtype=np.intp)
+    order[np.asarray(window.block_ids) - window.first] = np.arange(window.count)
+    return order
+
+
+def _runs(positions: Sequence[int]) -> list[tuple[int, int]]:
+    """Return maximal runs `[start, end)` of consecutive positions, in order."""
+    runs: list[tuple[int, int]] = []
+    for position in positions:
+        if runs and runs[-1][1] == position:
+            runs[-1] = (runs[-1][0], position + 1)
+        else:
+            runs.append((position, position + 1))
+    return runs

@@ -1,0 +1,140 @@
+"""POSIX shared-memory segments that the client owns, and that no crash leaves behind.
+
+A segment is made without a name (an unnamed file on the shared-memory file system), fully
+preallocated, so that a full /dev/shm is an error and not a SIGBUS.  It gets a name only for as
+long as a server needs to map it, and names of dead processes are swept at the next start.
+On Linux, shm_open(3) of "/name" opens /dev/shm/name; that is what the server does.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import re
+import threading
+from pathlib import Path
+
+from benchserver.errors import FatalError
+
+SHM_DIR = Path("/dev/shm")
+_NAME = re.compile(r"bench_server_(\d{1,10})_[0-9a-f]{1,32}_r\d{1,6}")
+_ALLOCATION_STEP_BYTES = 128 << 20
+"""Preallocation stops to look for a Ctrl-C this often; about 50 ms of zeroing."""
+
+
+class WorkCancelledError(Exception):
+    """A worker thread was asked to stop before it was done."""
+
+
+def segment_name(nonce: str, rank: int) -> str:
+    """Return the name of one worker's segment; it carries our pid, for `sweep_stale`."""
+    return f"bench_server_{os.getpid()}_{nonce}_r{rank}"
+
+
+class SharedSegment:
+    """An unnamed, preallocated, zeroed segment, mapped read-write."""
+
+    def __init__(self, nbytes: int, cancel: threading.Event) -> None:
+        """Make a segment of `nbytes` bytes.
+
+        Raises FatalError if /dev/shm lacks the room, WorkCancelledError once `cancel` is set.
+        """
+        self.nbytes = nbytes
+        self._name = ""
+        self._fd = _open_unnamed()
+        try:
+            _preallocate(self._fd, nbytes, cancel)
+            self._map = mmap.mmap(self._fd, nbytes)
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    @property
+    def buffer(self) -> memoryview:
+        """Return the writable memory; release every view before `close`."""
+        return memoryview(self._map)
+
+    def link(self, name: str) -> None:
+        """Give the segment a name, so that a server can map it."""
+        try:
+            os.link(f"/proc/self/fd/{self._fd}", SHM_DIR / name, follow_symlinks=True)
+        except OSError as error:
+            raise FatalError(
+                f"shared memory: cannot name the segment {SHM_DIR / name}: {error.strerror}"
+            ) from error
+        self._name = name
+
+    def unlink(self) -> None:
+        """Take the name away; mappings stay valid.  Does nothing without a name."""
+        if self._name:
+            (SHM_DIR / self._name).unlink(missing_ok=True)
+            self._name = ""
+
+    def close(self) -> None:
+        """Unlink, and give the memory back once no view is left."""
+        self.unlink()
+        try:
+            self._map.close()
+        except BufferError:
+            # A cancelled thread may still hold a view; the memory goes with it.
+            pass
+        finally:
+            if self._fd >= 0:
+                os.close(self._fd)
+                self._fd = -1
+
+
+def _open_unnamed() -> int:
+    try:
+        return os.open(SHM_DIR, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise FatalError(
+            f"shared memory: cannot make a segment in {SHM_DIR}: {error.strerror}; "
+            "a Linux tmpfs is needed there"
+        ) from error
+
+
+def _preallocate(fd: int, nbytes: int, cancel: threading.Event) -> None:
+    free = free_bytes()
+    if nbytes > free:
+        raise _no_room(nbytes, free)
+    try:
+        for start in range(0, nbytes, _ALLOCATION_STEP_BYTES):
+            if cancel.is_set():
+                raise WorkCancelledError
+            os.posix_fallocate(fd, start, min(_ALLOCATION_STEP_BYTES, nbytes - start))
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.ENOMEM, errno.EFBIG):
+            raise _no_room(nbytes, free) from error
+        raise FatalError(f"shared memory: cannot allocate {nbytes} bytes: {error}") from error
+
+
+def free_bytes() -> int:
+    """Return how many bytes /dev/shm has left."""
+    try:
+        stat = os.statvfs(SHM_DIR)
+    except OSError as error:
+        raise FatalError(f"shared memory: {SHM_DIR}: {error.strerror}") from error
+    return stat.f_bavail * stat.f_frsize
+
+
+def _no_room(nbytes: int, free: int) -> FatalError:
+    return FatalError(
+        f"shared memory: {nbytes} bytes asked for, {free} bytes free in {SHM_DIR}; "
+        "use a smaller --kvcache-shape-spec or --tp-size, or enlarge /dev/shm"
+    )
+
+
+def sweep_stale() -> tuple[str, ...]:
+    """Remove named segments of bench-server processes that are gone; return their names."""
+    swept: list[str] = []
+    for path in SHM_DIR.glob("bench_server_*"):
+        match = _NAME.fullmatch(path.name)
+        if match and not Path(f"/proc/{match.group(1)}").exists():
+            try:
+                path.unlink()
+            except OSError:
+                continue  # another user's, or another bench was faster
+            swept.append(path.name)
+    return tuple(swept)

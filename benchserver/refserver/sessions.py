@@ -1,0 +1,107 @@
+"""Requests on their way from LOOKUP to END_SESSION, and lookup results that wait to be asked for.
+
+A session remembers the chunk hashes of its request id and does not notice other tokens under the
+same id, as in the real server: a reused id stores and retrieves under the old hashes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from benchserver.clock import NS_PER_S
+from benchserver.refserver.cache import ObjectKey
+from benchserver.refserver.hashing import ROOT, chain
+
+SESSION_TTL_NS = 600 * NS_PER_S
+"""Counted from creation (0.5.6); results that nobody asks for live as long."""
+
+MAX_SESSIONS = 1 << 16
+MAX_RESULTS = 1 << 16
+"""Far more than any bench has open; the oldest goes first."""
+
+NO_RESULT = -1
+"""Hits of a session whose lookup result nobody has asked for yet."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Session:
+    """One request id's state."""
+
+    created_ns: int
+    hashes: list[bytes] = field(default_factory=list)
+    looked_up: Sequence[ObjectKey] = ()
+    """The objects of the last LOOKUP, which END_SESSION marks as used."""
+    hits: int = NO_RESULT
+
+    def chain_to(self, tokens: Sequence[int], end: int, chunk_size: int) -> Sequence[bytes]:
+        """Return the chunk hashes up to token `end`, hashing only what is not known yet."""
+        known = len(self.hashes)
+        last = self.hashes[-1] if self.hashes else ROOT
+        start = known * chunk_size
+        self.hashes.extend(chain(tokens[:end], chunk_size=chunk_size, start=start, root=last))
+        return self.hashes[: end // chunk_size]
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    hits: int
+    created_ns: int
+
+
+class Sessions:
+    """All open sessions and unconsumed lookup results, oldest first."""
+
+    def __init__(self) -> None:
+        self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._results: OrderedDict[str, _Result] = OrderedDict()
+
+    @property
+    def count(self) -> int:
+        """Return the number of open sessions."""
+        return len(self._sessions)
+
+    @property
+    def result_count(self) -> int:
+        """Return the number of results that nobody has asked for."""
+        return len(self._results)
+
+    def open(self, request_id: str, now_ns: int) -> Session:
+        """Return the session of a request id, a new one if there is none."""
+        session = self._sessions.get(request_id)
+        if session is None:
+            session = self._sessions[request_id] = Session(created_ns=now_ns)
+            if len(self._sessions) > MAX_SESSIONS:
+                self._sessions.popitem(last=False)
+        return session
+
+    def end(self, request_id: str) -> Session | None:
+        """Close a session and return it, or None if there is none."""
+        return self._sessions.pop(request_id, None)
+
+    def put_result(self, request_id: str, hits: int, now_ns: int) -> None:
+        """Keep a lookup's result until it is asked for; a second lookup replaces it."""
+        self._results.pop(request_id, None)
+        self._results[request_id] = _Result(hits, now_ns)
+        if len(self._results) > MAX_RESULTS:
+            self._results.popitem(last=False)
+
+    def take_result(self, request_id: str, now_ns: int) -> int:
+        """Consume a lookup's result into its session; NO_RESULT if there is none."""
+        result = self._results.pop(request_id, None)
+        if result is None:
+            return NO_RESULT
+        self.open(request_id, now_ns).hits = result.hits
+        return result.hits
+
+    def expire(self, now_ns: int) -> None:
+        """Drop sessions and results that are too old."""
+        for held in (self._sessions, self._results):
+            _drop_old(held, now_ns)
+
+
+def _drop_old(held: OrderedDict[str, Session] | OrderedDict[str, _Result], now_ns: int) -> None:
+    oldest_ns = now_ns - SESSION_TTL_NS
+    for name in [name for name, item in held.items() if item.created_ns <= oldest_ns]:
+        del held[name]

@@ -1,0 +1,30 @@
+"""Structured concurrency for Python 3.10: children never outlive their caller."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def gather_all(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Run coroutines together and return their results in order.
+
+    The first that raises cancels the others; all have ended when this returns or raises.
+    """
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        await cancel_and_wait(tasks)
+
+
+async def cancel_and_wait(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    """Cancel tasks and wait until they have ended; their results and errors are dropped."""
+    pending = list(tasks)
+    for task in pending:
+        task.cancel()
+    if pending:
+        await asyncio.gather(*pending, return_exceptions=True)

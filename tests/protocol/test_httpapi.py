@@ -1,0 +1,191 @@
+"""The HTTP API's shapes, as the real 0.5.6 answers them, and what is refused."""
+
+from typing import Any
+
+import pytest
+
+from protocol import httpapi
+from protocol.errors import RemoteProtocolError
+from protocol.httpapi import ServerStatus
+
+MD5_A = "d41d8cd98f00b204e9800998ecf8427e"
+MD5_B = "900150983cd24fb0d6963f7d28e17f72"
+CHECKSUMS: dict[str, Any] = {
+    "status": "success",
+    "chunk_size": 16,
+    "num_chunks": 2,
+    "chunk_checksums": [MD5_A, MD5_B],
+    "layerwise": False,
+    "block_id_ranges": [[1, 4], 9],
+}
+STATUS: dict[str, Any] = {
+    "is_healthy": True,
+    "chunk_size": 256,
+    "active_sessions": 3,
+    "storage_manager": {
+        "l1_manager": {"read_locked_count": 2, "write_locked_count": 1, "total_object_count": 9}
+    },
+    "cache_context_meta": {"1000": {"world_size": 1}, "-7": {}},
+    "registered_non_cuda_instance_ids": [5, 6],
+}
+
+
+def test_the_paths_of_056() -> None:
+    paths = {name: value for name, value in vars(httpapi).items() if name.endswith("_PATH")}
+    assert paths == {
+        "HEALTH_PATH": "/healthcheck",
+        "VERSION_PATH": "/version",
+        "STATUS_PATH": "/status",
+        "CONFIG_PATH": "/config",
+        "CHECKSUMS_PATH": "/cache/checksums",
+        "CLEAR_PATH": "/cache/clear",
+    }
+
+
+def test_the_body_of_a_checksum_request_counts_in_blocks() -> None:
+    body = httpapi.checksums_body(block_ids=(3, 1), blocks_per_chunk=16, instance_id=7)
+    expected = {"block_ids": [3, 1], "chunk_size": 16, "instance_id": 7, "layerwise": False}
+    assert body == expected
+    assert type(body["block_ids"]) is list
+
+
+def test_checksums() -> None:
+    assert httpapi.parse_checksums(CHECKSUMS, chunks=2) == (MD5_A, MD5_B)
+    assert httpapi.parse_checksums({**CHECKSUMS, "chunk_checksums": []}, chunks=0) == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"status": "error"}, 'expected a map with status "success"'),
+        ({"status": None}, 'expected a map with status "success"'),
+        ({"chunk_checksums": None}, "got None, expected 2 chunk_checksums"),
+        ({"chunk_checksums": {"layer_0": [MD5_A]}}, "expected 2 chunk_checksums"),
+        ({"chunk_checksums": [MD5_A]}, "expected 2 chunk_checksums"),
+        ({"chunk_checksums": [MD5_A, MD5_B, MD5_A]}, "expected 2 chunk_checksums"),
+        ({"chunk_checksums": [MD5_A, None]}, "got None, expected an MD5 in lower-case hex"),
+        (
+            {"chunk_checksums": [MD5_A.upper(), MD5_B]},
+            f"got '{MD5_A.upper()}', expected an MD5 in lower-case hex",
+        ),
+        ({"chunk_checksums": [MD5_A, MD5_B + "\n"]}, "expected an MD5 in lower-case hex"),
+        ({"chunk_checksums": [MD5_A, MD5_B[1:]]}, "expected an MD5 in lower-case hex"),
+    ],
+)
+def test_checksums_that_are_refused(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(RemoteProtocolError) as caught:
+        httpapi.parse_checksums({**CHECKSUMS, **change}, chunks=2)
+    assert str(caught.value).endswith(words)
+
+
+@pytest.mark.parametrize("answer", [None, [], "success", 1, {"detail": "no such instance"}])
+def test_no_checksums_at_all(answer: Any) -> None:
+    with pytest.raises(RemoteProtocolError, match='expected a map with status "success"$'):
+        httpapi.parse_checksums(answer, chunks=1)
+
+
+def test_the_version() -> None:
+    assert httpapi.parse_version("0.5.6-g3e11e108") == "0.5.6-g3e11e108"
+    assert httpapi.parse_version("x" * 200) == "x" * 200
+
+
+@pytest.mark.parametrize("answer", [None, "", "x" * 201, 56, ["0.5.6"], {"version": "0.5.6"}])
+def test_a_version_that_is_refused(answer: Any) -> None:
+    with pytest.raises(RemoteProtocolError, match="expected a version string$"):
+        httpapi.parse_version(answer)
+
+
+def test_the_transfer_mode() -> None:
+    config = {"mp": {"supported_transfer_mode": "engine_driven", "port": 5555}, "http": {}}
+    assert httpapi.parse_transfer_mode(config) == "engine_driven"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [None, [], {}, {"mp": None}, {"mp": "auto"}, {"mp": {}}]
+    + [{"mp": {"supported_transfer_mode": mode}} for mode in (None, 1, ["auto"])],
+)
+def test_a_transfer_mode_that_is_refused(answer: Any) -> None:
+    with pytest.raises(RemoteProtocolError, match="expected a map with mp.supported_transfer_mode"):
+        httpapi.parse_transfer_mode(answer)
+
+
+def test_the_status() -> None:
+    assert httpapi.parse_status(STATUS) == ServerStatus(
+        chunk_size=256,
+        active_sessions=3,
+        read_locked=2,
+        write_locked=1,
+        handle_instances=frozenset({1000, -7}),
+        engine_instances=frozenset({5, 6}),
+    )
+
+
+def test_a_server_without_engine_driven_mode_lists_no_such_instances() -> None:
+    status = {k: v for k, v in STATUS.items() if k != "registered_non_cuda_instance_ids"}
+    assert httpapi.parse_status(status).engine_instances == frozenset()
+
+
+L1_GOOD = {"read_locked_count": 0, "write_locked_count": 0}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"chunk_size": None}, "chunk_size is None, expected a count"),
+        ({"chunk_size": -1}, "chunk_size is -1, expected a count"),
+        ({"chunk_size": 256.0}, "chunk_size is 256.0, expected a count"),
+        ({"active_sessions": True}, "active_sessions is True, expected a count"),
+        ({"storage_manager": None}, "storage_manager is None, expected a map"),
+        ({"storage_manager": {"l1_manager": []}}, "l1_manager is [], expected a map"),
+        (
+            {"storage_manager": {"l1_manager": {**L1_GOOD, "read_locked_count": "0"}}},
+            "read_locked_count is '0', expected a count",
+        ),
+        (
+            {"storage_manager": {"l1_manager": {"read_locked_count": 0}}},
+            "write_locked_count is None, expected a count",
+        ),
+        ({"cache_context_meta": []}, "cache_context_meta is [], expected a map"),
+        (
+            {"cache_context_meta": {"x": {}}},
+            "cache_context_meta has a key that is no instance id",
+        ),
+        (
+            {"cache_context_meta": {"1" * 20: {}}},
+            "cache_context_meta has a key that is no instance id",
+        ),
+        (
+            {"registered_non_cuda_instance_ids": None},
+            "registered_non_cuda_instance_ids is no list of ids",
+        ),
+        (
+            {"registered_non_cuda_instance_ids": ["5"]},
+            "registered_non_cuda_instance_ids is no list of ids",
+        ),
+    ],
+)
+def test_a_status_that_is_refused(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(RemoteProtocolError) as caught:
+        httpapi.parse_status({**STATUS, **change})
+    assert str(caught.value) == f"/status: {words}"
+
+
+@pytest.mark.parametrize("answer", [None, [], "ok", 1])
+def test_no_status_at_all(answer: Any) -> None:
+    with pytest.raises(RemoteProtocolError, match="storage_manager is None, expected a map"):
+        httpapi.parse_status(answer)
+
+
+def nested(depth: int) -> Any:
+    value: Any = None
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def test_an_answer_that_nests_deeper_than_the_stack() -> None:
+    with pytest.raises(RemoteProtocolError) as caught:
+        httpapi.parse_version(nested(5000))
+    words = "got a list that nests too deep to show, expected a version string"
+    assert str(caught.value) == words
