@@ -542,8 +542,8 @@ def _as_count(value: object, place: str) -> int:
 
 
 def _as_sizes(value: object, place: str) -> tuple[int, ...]:
-    if not isinstance(value, tuple) or len(value) > _MAX_RANK:
-        raise _refusal(place, value, f"a tuple of at most {_MAX_RANK} integers")
+    if not isinstance(value, tuple):
+        raise _refusal(place, value, "a tuple of integers")
     return tuple(_as_count(item, place) for item in value)
 
 
@@ -625,7 +625,9 @@ def _rebuild_view(arguments: tuple[object, ...]) -> _View:
     stride = _as_sizes(raw_stride, "stride")
     if len(shape) != len(stride) or not _is_shape(shape):
         raise _refusal(
-            place, str(shape), f"sizes below 2**60 in all, one for each of the strides {stride}"
+            place,
+            str(shape),
+            f"at most {_MAX_RANK} sizes, below 2**60 in all, and one for each of {stride}",
         )
     end = offset + 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
     if 0 not in shape and end > storage.numel:

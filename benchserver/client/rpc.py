@@ -16,10 +16,9 @@ import zmq
 import zmq.asyncio
 from zmq.utils.monitor import parse_monitor_message
 
-from benchserver.clock import NS_PER_MS, NS_PER_S, Clock
+from benchserver.clock import NS_PER_S, Clock
 from benchserver.tasks import cancel_and_wait
 from protocol.dialects import Dialect
-from protocol.errors import LocalProtocolError
 from protocol.messages import Event, MalformedReply, Reply
 from protocol.ops import Op
 from protocol.session import ClientSession
@@ -76,6 +75,8 @@ class RpcClient:
         self._ops: dict[int, Op] = {}
         self._socket = context.socket(zmq.DEALER)
         self._socket.setsockopt(zmq.LINGER, 0)
+        # Sending never blocks: the pending table bounds the queue.
+        self._socket.setsockopt(zmq.SNDHWM, 0)
         self._socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
         self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, _RECONNECT_MAX_MS)
         self._socket.setsockopt(zmq.MAXMSGSIZE, _MAX_MESSAGE_BYTES)
@@ -95,31 +96,24 @@ class RpcClient:
         """
         budget_ns = self._timeout_ns if timeout_ns is None else timeout_ns
         sent_ns = self._clock.now_ns()
-        request = self._session.request(
-            op, args, now_ns=sent_ns, deadline_ns=sent_ns + budget_ns
-        )
-        future: asyncio.Future[Reply | CallFailedError] = asyncio.get_running_loop().create_future()
+        request = self._session.request(op, args, now_ns=sent_ns, deadline_ns=sent_ns + budget_ns)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Reply | CallFailedError] = loop.create_future()
         self._waiting[request.uid] = future
         self._ops[request.uid] = op
+        expiry = NoAnswerError(op, f"no answer within {budget_ns / NS_PER_S:g} s")
+        timer = loop.call_later(budget_ns / NS_PER_S, self._settle, request.uid, expiry)
         try:
-            # A DEALER whose peer is gone blocks once its queue is full: the deadline covers it.
-            await asyncio.wait_for(self._exchange(request.frames, future), budget_ns / NS_PER_S)
-            outcome = future.result()
-        except (asyncio.TimeoutError, TimeoutError) as error:
-            raise NoAnswerError(op, f"no answer within {budget_ns / NS_PER_S:g} s") from error
+            await self._socket.send_multipart(request.frames, copy=True)
+            outcome = await future
         finally:
+            timer.cancel()
             self._waiting.pop(request.uid, None)
             self._ops.pop(request.uid, None)
             self._session.abandon(request.uid, now_ns=self._clock.now_ns())
         if isinstance(outcome, CallFailedError):
             raise outcome
         return outcome
-
-    async def _exchange(
-        self, frames: tuple[bytes, ...], future: asyncio.Future[Reply | CallFailedError]
-    ) -> None:
-        await self._socket.send_multipart(frames, copy=True)
-        await future
 
     async def close(self) -> None:
         """End the loops and close the socket; waiting calls end as lost."""
@@ -157,18 +151,3 @@ class RpcClient:
     def _lose(self, reason: str) -> None:
         for uid, op in list(self._ops.items()):
             self._settle(uid, ConnectionLostError(op, reason))
-
-
-def ms(duration_ns: int) -> float:
-    """Return nanoseconds as milliseconds, for texts."""
-    return duration_ns / NS_PER_MS
-
-
-__all__ = [
-    "BadAnswerError",
-    "CallFailedError",
-    "ConnectionLostError",
-    "LocalProtocolError",
-    "NoAnswerError",
-    "RpcClient",
-]

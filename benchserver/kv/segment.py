@@ -8,6 +8,7 @@ On Linux, shm_open(3) of "/name" opens /dev/shm/name; that is what the server do
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import mmap
 import os
@@ -74,15 +75,12 @@ class SharedSegment:
     def close(self) -> None:
         """Unlink, and give the memory back once no view is left."""
         self.unlink()
-        try:
+        # A cancelled thread may still hold a view; the memory goes with it.
+        with contextlib.suppress(BufferError):
             self._map.close()
-        except BufferError:
-            # A cancelled thread may still hold a view; the memory goes with it.
-            pass
-        finally:
-            if self._fd >= 0:
-                os.close(self._fd)
-                self._fd = -1
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
 
 def _open_unnamed() -> int:

@@ -11,6 +11,7 @@ import errno
 import mmap
 import os
 from collections.abc import Callable
+from contextlib import suppress
 
 import _posixshmem
 import numpy as np
@@ -77,7 +78,7 @@ class FreeList:
 
 
 class Arena:
-    """Memory for objects.  Views of it must be gone before `close`."""
+    """Memory for objects, and the name of its segment if clients may map it."""
 
     def __init__(self, memory: mmap.mmap, *, name: str, unlink: Callable[[], None]) -> None:
         self.name = name
@@ -94,7 +95,16 @@ class Arena:
         try:
             self._unlink()
         finally:
-            self._memory.close()
+            unmap(self._memory)
+
+
+def unmap(memory: mmap.mmap) -> None:
+    """Unmap memory, now or as soon as the last view of it is gone.
+
+    A thread that has just ended a copy may hold its views for an instant longer.
+    """
+    with suppress(BufferError):
+        memory.close()
 
 
 def _nothing() -> None:

@@ -1,10 +1,10 @@
-"""The index of chunk objects: who is stored, locked, reserved, evicted.
+"""The index of chunk objects: which are stored, locked, reserved, evicted.
 
 Pure bookkeeping over offsets of an arena: it takes `now_ns` and never sees a byte.
 
 An object's life: `reserve` (takes memory, invisible) -> `commit` (visible, the newest) -> evicted
 or cleared.  LOOKUP takes read locks, which count, belong to nobody and expire together; a read
-turns one lock into a running read.  Memory that a read or a write uses right now is pinned: what
+turns one lock into a running read; both make the object the newest.  Memory that a read or a write uses right now is pinned: what
 is dropped meanwhile (`clear` by force, an expired reservation) keeps its bytes until they end.
 """
 
@@ -134,9 +134,7 @@ class Cache:
                 self._drop(slot)
             self._end_write(slot)
 
-    def lock_prefix(
-        self, rows: Iterable[Sequence[ObjectKey]], *, readers: int, now_ns: int
-    ) -> int:
+    def lock_prefix(self, rows: Iterable[Sequence[ObjectKey]], *, readers: int, now_ns: int) -> int:
         """Lock the leading rows whose every object is stored; return how many rows they are."""
         hits = 0
         for row in rows:
@@ -148,6 +146,7 @@ class Cache:
             for slot in found:
                 slot.read_locks = slot.locks_at(now_ns) + readers
                 slot.deadline_ns = now_ns + READ_LOCK_TTL_NS
+                self._stored.move_to_end(slot.key)
         return hits
 
     def unlock(self, keys: Iterable[ObjectKey], *, count: int, now_ns: int) -> None:
@@ -171,6 +170,7 @@ class Cache:
             return None
         for slot in locked:
             slot.readers += 1
+            self._stored.move_to_end(slot.key)
         return tuple(locked)
 
     def end_read(self, slots: Iterable[Slot]) -> None:
@@ -178,12 +178,6 @@ class Cache:
         for slot in slots:
             slot.readers -= 1
             self._free_if_unused(slot)
-
-    def touch(self, keys: Iterable[ObjectKey]) -> None:
-        """Make the objects the most recently used."""
-        for key in keys:
-            if key in self._stored:
-                self._stored.move_to_end(key)
 
     def clear(self, *, force: bool, now_ns: int) -> None:
         """Drop every object that nobody holds; by force, everything, reservations too."""

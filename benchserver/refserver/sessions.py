@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from benchserver.clock import NS_PER_S
-from benchserver.refserver.cache import ObjectKey
 from benchserver.refserver.hashing import ROOT, chain
 
 SESSION_TTL_NS = 600 * NS_PER_S
@@ -31,8 +30,6 @@ class Session:
 
     created_ns: int
     hashes: list[bytes] = field(default_factory=list)
-    looked_up: Sequence[ObjectKey] = ()
-    """The objects of the last LOOKUP, which END_SESSION marks as used."""
     hits: int = NO_RESULT
 
     def chain_to(self, tokens: Sequence[int], end: int, chunk_size: int) -> Sequence[bytes]:

@@ -149,6 +149,20 @@ def test_data_of_a_contiguous_tensor_is_not_copied() -> None:
     assert decode_tensor_list(memoryview(b"12" + _SMALL_STREAM)[2:]) == [_SMALL]
 
 
+@pytest.mark.parametrize(
+    ("shape", "stride"),
+    [((2, 3, 4), (12, 4, 1)), ((2, 1, 3, 1), (3, 99, 1, 77)), ((1, 1), (5, 5)), ((3, 0), (9, 9))],
+)
+def test_unit_and_neighbouring_axes_do_not_hide_contiguity(
+    shape: tuple[int, ...], stride: tuple[int, ...]
+) -> None:
+    stream = _listed(_strided(0, shape, stride))
+    (tensor,) = decode_tensor_list(stream)
+    assert isinstance(tensor.data, memoryview)
+    assert tensor.data.obj is stream
+    assert tensor == InlineTensor("float16", shape, _shorts(_numel(shape)))
+
+
 # --- what we write -------------------------------------------------------------------------------
 
 
@@ -212,6 +226,26 @@ def test_our_stream_is_well_formed(dtype: str) -> None:
         pickles, rest = _blob_skeleton(blob)
         assert ("GLOBAL", f"torch {_STORAGES[dtype]}") in pickles[3]
         assert rest == _numel(tensor.shape).to_bytes(8, "little") + tensor.data
+
+
+@pytest.mark.parametrize(
+    ("count", "opcode"),
+    [
+        (255, b"K\xff"),
+        (256, b"M\x00\x01"),
+        (65535, b"M\xff\xff"),
+        (65536, b"J\x00\x00\x01\x00"),
+        (2**31 - 1, b"J\xff\xff\xff\x7f"),
+        (2**31, b"\x8a\x05\x00\x00\x00\x80\x00"),
+        (2**39 - 1, b"\x8a\x05\xff\xff\xff\xff\x7f"),
+        (2**39, b"\x8a\x06\x00\x00\x00\x00\x80\x00"),
+    ],
+)
+def test_each_width_of_a_number(count: int, opcode: bytes) -> None:
+    tensor = InlineTensor("int8", (0, count), b"")
+    stream = encode_tensor_list([tensor])
+    assert b"(K\x00" + opcode + b"t(" + opcode + b"K\x01t" in stream
+    assert decode_tensor_list(stream) == [tensor]
 
 
 def _numel(shape: tuple[int, ...]) -> int:
@@ -320,7 +354,8 @@ def _strided(offset: int, shape: tuple[int, ...], stride: tuple[int, ...]) -> by
         (3, (2, 2), (2, 0), [3, 3, 5, 5]),
         (0, (3, 2), (1, 1), [0, 1, 1, 2, 2, 3]),
         (99, (0, 3), (3, 1), []),
-        (0, (3, 0), (99, 99), []),
+        (0, (3, 0), (9, 9), []),
+        (0, (2**31 - 1, 0), (9, 9), []),
     ],
 )
 def test_strided_views(
@@ -451,6 +486,11 @@ def test_wrong_blobs(old: bytes, new: bytes, match: str) -> None:
     _refused(_listed(_tensor(_storage(_BLOB.replace(old, new)))), match)
 
 
+def test_a_key_that_is_a_number_is_refused_even_if_listed() -> None:
+    blob = _BLOB.replace(b"X\x01\x00\x00\x000", b"K\x00")
+    _refused(_listed(_tensor(_storage(blob))), "key as text")
+
+
 @pytest.mark.parametrize(
     ("stream", "match"),
     [
@@ -482,6 +522,7 @@ def test_wrong_blobs(old: bytes, new: bytes, match: str) -> None:
         (_listed(_tensor(storage=b"N")), "a storage"),
         (_listed(_tensor(offset=b"\x88")), "storage offset"),
         (_listed(_tensor(offset=b"\x8a\x0c" + b"\x7f" * 12)), "storage offset"),
+        (_listed(_tensor(offset=b"\x8a\x11" + bytes(17))), "at most 16 bytes"),
         (_listed(_tensor(view=b"](K\x03t")), "shape"),
         (_listed(_LOAD + b")R"), "one argument"),
         (_listed(_LOAD + b"X\x01\x00\x00\x00a\x85R"), "one argument"),

@@ -1,0 +1,58 @@
+"""Bytes: every destination block of every reading rank is right, and nothing beside it moved."""
+
+from __future__ import annotations
+
+from benchserver.check.verdict import Check, Finding, failed, passed, unproven
+from benchserver.history import EvidenceRecord, SequenceRecord
+from benchserver.kv.verify import Evidence, EvidenceKind, PageFault
+
+
+def content(record: SequenceRecord) -> list[Finding]:
+    """Every reading rank's destination blocks match."""
+    return [
+        _judge(record, Check.CONTENT, rank, step.content if step else None)
+        for rank, step in _by_rank(record)
+    ]
+
+
+def canaries(record: SequenceRecord) -> list[Finding]:
+    """Every reading rank's canaries, null block and guards are as they were."""
+    return [
+        _judge(record, Check.CANARIES, rank, step.canaries if step else None)
+        for rank, step in _by_rank(record)
+    ]
+
+
+def _by_rank(record: SequenceRecord) -> list[tuple[int, EvidenceRecord | None]]:
+    steps = {step.rank: step for step in record.steps if isinstance(step, EvidenceRecord)}
+    return [(rank, steps.get(rank)) for rank in record.readers]
+
+
+def _judge(record: SequenceRecord, check: Check, rank: int, evidence: Evidence | None) -> Finding:
+    place = f"seq={record.seq} rank={rank}"
+    if evidence is None or evidence.kind is EvidenceKind.ABSENT:
+        return unproven(check, f"{place}: nobody could look at the bytes")
+    if evidence.kind is EvidenceKind.MATCH:
+        return passed(check)
+    count = f"{evidence.bad_pages} of {evidence.pages} pages"
+    if check is Check.CANARIES:
+        return failed(check, f"{place}: CANARY OVERWRITTEN, {count}: {fault_text(evidence.first)}")
+    what = "untouched by RETRIEVE" if evidence.kind is EvidenceKind.UNTOUCHED else "wrong"
+    return failed(
+        check,
+        f"{place}: CHECKSUM MISMATCH, leg destination, {count} {what}: "
+        f"{fault_text(evidence.first)}",
+    )
+
+
+def fault_text(fault: PageFault | None) -> str:
+    """Describe the first wrong byte in one line."""
+    if fault is None:
+        return "no page recorded"
+    at = fault.place
+    chunk = f"chunk {at.chunk}, " if at.chunk >= 0 else ""
+    block = f"block id {fault.block_id}" if fault.block_id >= 0 else "guard behind the tensor"
+    return (
+        f"{chunk}group {fault.group}, layer {at.layer}, plane {at.plane}, {block}, first at byte "
+        f"{fault.offset}: expected {fault.expected.hex()}, seen {fault.seen.hex()} ({fault.owner})"
+    )

@@ -1,0 +1,41 @@
+"""Digests: the server, asked over HTTP, sees the same bytes in our blocks as we do."""
+
+from __future__ import annotations
+
+from benchserver.check.verdict import Check, Finding, failed, passed, unproven
+from benchserver.history import DigestRecord, Outcome, SequenceRecord
+
+_LEG_MEANING = {
+    "source": "the server reads other bytes than we wrote",
+    "destination": "the server sees other bytes than it should have restored",
+}
+
+
+def digests(record: SequenceRecord) -> list[Finding]:
+    """Every digest of every rank, source and destination, equals ours."""
+    if not record.cross_check:
+        return []
+    steps = {(step.rank, step.leg): step for step in record.steps if isinstance(step, DigestRecord)}
+    sources = () if record.expect_warm else record.writers
+    wanted = [(rank, "source") for rank in sources]
+    wanted += [(rank, "destination") for rank in record.readers]
+    return [_judge(record, rank, leg, steps.get((rank, leg))) for rank, leg in wanted]
+
+
+def _judge(record: SequenceRecord, rank: int, leg: str, step: DigestRecord | None) -> Finding:
+    place = f"seq={record.seq} rank={rank}"
+    if step is None:
+        return unproven(Check.DIGESTS, f"{place}: no digests of the {leg} blocks were taken")
+    if step.outcome is not Outcome.OK:
+        return unproven(Check.DIGESTS, f"{place}: digests of the {leg} blocks: {step.reason}")
+    if len(step.server) != len(step.ours):
+        count = f"{len(step.server)} digests came, {len(step.ours)} were asked for"
+        return failed(Check.DIGESTS, f"{place}: leg {leg}: {count}")
+    for chunk, (ours, server) in enumerate(zip(step.ours, step.server, strict=True)):
+        if ours != server:
+            return failed(
+                Check.DIGESTS,
+                f"{place}: CHECKSUM MISMATCH, leg {leg}, chunk {chunk}: ours {ours}, "
+                f"the server's {server}: {_LEG_MEANING[leg]}, or its digest API is wrong",
+            )
+    return passed(Check.DIGESTS)

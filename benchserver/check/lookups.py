@@ -1,0 +1,67 @@
+"""LOOKUP: cold misses everything, warm hits everything, and a store becomes visible in time."""
+
+from __future__ import annotations
+
+from benchserver.check.verdict import Check, Finding, failed, passed, unproven
+from benchserver.history import LookupRecord, Outcome, Pass, SequenceRecord
+
+
+def cold_lookup(record: SequenceRecord) -> list[Finding]:
+    """The first LOOKUP hits nothing, or everything with --expect-warm."""
+    cold = _lookup(record, Pass.COLD)
+    if cold is None:
+        return [unproven(Check.COLD_LOOKUP, _at(record, "the cold LOOKUP did not happen"))]
+    if cold.outcome is not Outcome.OK:
+        return [unproven(Check.COLD_LOOKUP, _at(record, f"cold LOOKUP: {cold.reason}"))]
+    if cold.hits == cold.expected:
+        return [passed(Check.COLD_LOOKUP)]
+    hint = (
+        "the cache does not hold what an earlier run with this seed stored"
+        if record.expect_warm
+        else "the server hits what nobody stored, or counts wrongly"
+    )
+    return [failed(Check.COLD_LOOKUP, _at(record, f"cold LOOKUP {_counts(cold)}: {hint}"))]
+
+
+def visibility(record: SequenceRecord) -> list[Finding]:
+    """What was stored is found in time."""
+    if record.expect_warm:
+        return []
+    warm = _lookup(record, Pass.WARM)
+    if warm is None or warm.outcome is not Outcome.OK:
+        reason = "did not happen" if warm is None else warm.reason
+        return [unproven(Check.VISIBILITY, _at(record, f"the warm LOOKUP {reason}"))]
+    if warm.hits >= warm.expected:
+        return [passed(Check.VISIBILITY)]
+    waited = f"after {warm.attempts} lookups in {warm.lag_ns / 1e6:.1f} ms"
+    text = f"stored chunks never became visible: warm LOOKUP {_counts(warm)} {waited}"
+    return [failed(Check.VISIBILITY, _at(record, text))]
+
+
+def warm_lookup(record: SequenceRecord) -> list[Finding]:
+    """The warm LOOKUP counts exactly what was stored."""
+    if record.expect_warm:
+        return []
+    warm = _lookup(record, Pass.WARM)
+    if warm is None:
+        return [unproven(Check.WARM_LOOKUP, _at(record, "the warm LOOKUP did not happen"))]
+    if warm.outcome is not Outcome.OK:
+        return [unproven(Check.WARM_LOOKUP, _at(record, f"warm LOOKUP: {warm.reason}"))]
+    if warm.hits == warm.expected:
+        return [passed(Check.WARM_LOOKUP)]
+    return [failed(Check.WARM_LOOKUP, _at(record, f"warm LOOKUP {_counts(warm)}"))]
+
+
+def _lookup(record: SequenceRecord, which: Pass) -> LookupRecord | None:
+    for step in record.steps:
+        if isinstance(step, LookupRecord) and step.which is which:
+            return step
+    return None
+
+
+def _counts(lookup: LookupRecord) -> str:
+    return f"hit {lookup.hits}/{lookup.total} chunks, expected {lookup.expected}/{lookup.total}"
+
+
+def _at(record: SequenceRecord, text: str) -> str:
+    return f"seq={record.seq}: {text}"

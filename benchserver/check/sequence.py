@@ -1,0 +1,28 @@
+"""All checks of one sequence."""
+
+from __future__ import annotations
+
+from benchserver.check.content import canaries, content
+from benchserver.check.digests import digests
+from benchserver.check.lookups import cold_lookup, visibility, warm_lookup
+from benchserver.check.sessions import sessions
+from benchserver.check.transfers import retrieves, stores
+from benchserver.check.verdict import Finding
+from benchserver.history import SequenceRecord
+
+SEQUENCE_CHECKS = (
+    cold_lookup,
+    stores,
+    visibility,
+    warm_lookup,
+    retrieves,
+    content,
+    canaries,
+    digests,
+    sessions,
+)
+
+
+def judge_sequence(record: SequenceRecord) -> list[Finding]:
+    """Return every finding on one sequence."""
+    return [finding for check in SEQUENCE_CHECKS for finding in check(record)]

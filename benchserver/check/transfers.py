@@ -1,0 +1,48 @@
+"""STORE and RETRIEVE: every rank that must act did, with an answer that says yes.
+
+An accepted STORE proves nothing by itself: the lookups and the bytes do.
+"""
+
+from __future__ import annotations
+
+from benchserver.check.verdict import Check, Finding, failed, passed, unproven
+from benchserver.history import Outcome, SequenceRecord, TransferRecord
+
+
+def stores(record: SequenceRecord) -> list[Finding]:
+    """Every writing rank's STORE was accepted, for all its chunks."""
+    if record.expect_warm:
+        return []
+    return _judge(record, Check.STORE, "STORE", record.writers)
+
+
+def retrieves(record: SequenceRecord) -> list[Finding]:
+    """Every reading rank's RETRIEVE was accepted."""
+    return _judge(record, Check.RETRIEVE, "RETRIEVE", record.readers)
+
+
+def _judge(
+    record: SequenceRecord, check: Check, name: str, ranks: tuple[int, ...]
+) -> list[Finding]:
+    by_rank = {
+        step.rank: step
+        for step in record.steps
+        if isinstance(step, TransferRecord) and step.name == name
+    }
+    return [_judge_rank(record, check, name, rank, by_rank.get(rank)) for rank in ranks]
+
+
+def _judge_rank(
+    record: SequenceRecord, check: Check, name: str, rank: int, step: TransferRecord | None
+) -> Finding:
+    place = f"seq={record.seq} rank={rank}: {name}"
+    if step is None:
+        return unproven(check, f"{place} did not happen")
+    if step.outcome is Outcome.UNKNOWN:
+        return unproven(check, f"{place}: {step.reason}")
+    if step.outcome is Outcome.FAIL:
+        return failed(check, f"{place}: {step.reason}")
+    if step.chunks != step.total:
+        text = f"{place} moved {step.chunks} of {step.total} chunks: the server held the others"
+        return failed(check, text)
+    return passed(check)

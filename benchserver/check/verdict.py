@@ -1,0 +1,133 @@
+"""Verdicts and findings, how they add up, and the ledger that keeps them in bounded memory."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+
+class Verdict(enum.IntEnum):
+    """valid < unknown < invalid: the worst of several holds for all."""
+
+    VALID = 0
+    UNKNOWN = 1
+    INVALID = 2
+
+
+class Check(enum.Enum):
+    """Every property that a run is judged by; the value is its name in reports."""
+
+    COLD_LOOKUP = "cold_lookup"
+    STORE = "store"
+    VISIBILITY = "visibility"
+    WARM_LOOKUP = "warm_lookup"
+    RETRIEVE = "retrieve"
+    CONTENT = "content"
+    CANARIES = "canaries"
+    DIGESTS = "digests"
+    SESSIONS = "sessions"
+    REPLIES = "replies"
+    TRANSPORT = "transport"
+    RESIDUE = "residue"
+    RUN = "run"
+
+
+MEANINGS: dict[Check, str] = {
+    Check.COLD_LOOKUP: "the first LOOKUP hits exactly the chunks that it must",
+    Check.STORE: "every rank's STORE is answered, and accepted",
+    Check.VISIBILITY: "stored chunks are found by LOOKUP within --visible-within",
+    Check.WARM_LOOKUP: "LOOKUP counts exactly the stored chunks",
+    Check.RETRIEVE: "every rank's RETRIEVE is answered, and accepted",
+    Check.CONTENT: "every byte of every rank's destination blocks is right",
+    Check.CANARIES: "no byte beside the destination blocks was written",
+    Check.DIGESTS: "the server's digests equal ours, source and destination",
+    Check.SESSIONS: "every lock is freed and every session ended, with an answer",
+    Check.REPLIES: "no late, duplicate, unknown or malformed reply, no lost connection",
+    Check.TRANSPORT: "the transport that was asked for was used",
+    Check.RESIDUE: "no registration, session or lock of ours stays on the server",
+    Check.RUN: "the run did what it was asked to, to its end",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One judgement; `text` says why, in one line, unless it is valid."""
+
+    check: Check
+    verdict: Verdict
+    text: str = ""
+
+
+def passed(check: Check) -> Finding:
+    """Return a valid finding."""
+    return Finding(check=check, verdict=Verdict.VALID)
+
+
+def failed(check: Check, text: str) -> Finding:
+    """Return an invalid finding."""
+    return Finding(check=check, verdict=Verdict.INVALID, text=text)
+
+
+def unproven(check: Check, text: str) -> Finding:
+    """Return an unknown finding: what should have been looked at was not."""
+    return Finding(check=check, verdict=Verdict.UNKNOWN, text=text)
+
+
+def worst(findings: Iterable[Finding]) -> Verdict:
+    """Return the worst verdict; none at all is unknown."""
+    verdicts = [finding.verdict for finding in findings]
+    return max(verdicts) if verdicts else Verdict.UNKNOWN
+
+
+MAX_TEXTS = 20
+"""How many failures of one check are kept word for word; the rest are counted."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """How often one check passed, failed and stayed unproven, and its first failures."""
+
+    passed: int = 0
+    failed: int = 0
+    unproven: int = 0
+    texts: list[str] = field(default_factory=list)
+    skipped: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return the check's verdict; a check that never ran is unknown, unless skipped."""
+        if self.failed:
+            return Verdict.INVALID
+        if self.unproven or (not self.passed and not self.skipped):
+            return Verdict.UNKNOWN
+        return Verdict.VALID
+
+
+class Ledger:
+    """Tallies of every check of a run."""
+
+    def __init__(self) -> None:
+        self.tallies: dict[Check, Tally] = {check: Tally() for check in Check}
+
+    def add(self, findings: Iterable[Finding]) -> None:
+        """Count findings."""
+        for finding in findings:
+            tally = self.tallies[finding.check]
+            if finding.verdict is Verdict.VALID:
+                tally.passed += 1
+                continue
+            if finding.verdict is Verdict.INVALID:
+                tally.failed += 1
+            else:
+                tally.unproven += 1
+            if len(tally.texts) < MAX_TEXTS:
+                tally.texts.append(finding.text)
+
+    def skip(self, check: Check, reason: str) -> None:
+        """Say that a check was not asked for, or cannot apply here."""
+        self.tallies[check].skipped = reason
+
+    def verdict(self) -> Verdict:
+        """Return the run's verdict."""
+        return max(tally.verdict for tally in self.tallies.values())

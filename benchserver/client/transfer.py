@@ -1,0 +1,57 @@
+"""What a transfer mode does for a worker: register, store and retrieve whole chunks.
+
+Two modes implement it: `handle_mode` (lmcache_driven, the server maps our memory) and
+`engine_mode` (engine_driven, we copy to and from the server's pool, or send bytes inline).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from benchserver.kv.blocks import Window
+from protocol.keys import CacheKey
+
+
+class RefusedError(Exception):
+    """The server answered that it did not do it; the text says what it answered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """A transfer that the server says is done.
+
+    `latency_ns` runs from the first request sent to the last reply, including our own copying
+    where the mode has us copy.  `chunks` is how many chunks moved, which is fewer than asked for
+    where the server held them already.
+    """
+
+    latency_ns: int
+    chunks: int
+
+
+class TransferMode(Protocol):
+    """One way to move KV pages between a worker's pool and a server."""
+
+    transport: str
+    """What really carries the bytes: `handle`, `shm` or `inline`; "" before registration."""
+
+    async def register(self) -> None:
+        """Register the worker's KV cache with the server."""
+        ...
+
+    async def unregister(self) -> None:
+        """Take the registration back."""
+        ...
+
+    async def store(self, key: CacheKey, window: Window) -> Moved:
+        """STORE the key's chunks out of the window's blocks; RefusedError if the server says no."""
+        ...
+
+    async def retrieve(self, key: CacheKey, window: Window) -> Moved:
+        """RETRIEVE the key's chunks into the window's blocks; RefusedError if it says no."""
+        ...
+
+    async def close(self) -> None:
+        """Give local resources back; sends nothing."""
+        ...

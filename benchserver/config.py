@@ -1,0 +1,205 @@
+"""What a run is asked to do: one frozen value, validated before any IO."""
+
+from __future__ import annotations
+
+import enum
+import ipaddress
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import SplitResult, urlsplit
+
+from benchserver.errors import UsageError, one_line
+from benchserver.kv.blocks import needed_blocks
+from protocol.keys import model_name_problem, salt_problem
+from shapespec import ShapeSpec
+
+MAX_TP_SIZE = 256
+MAX_TOKENS = 1 << 24
+"""A million-token context times sixteen; a key carries every token id."""
+
+MAX_SECONDS = 86_400.0 * 366
+MAX_SEQUENCES = 1 << 40
+DEFAULT_MODEL_NAME = "bench-server"
+DEFAULT_NUM_BLOCKS = 1024
+DEFAULT_BLOCK_SIZE = 16
+
+
+class TransferChoice(enum.Enum):
+    """Which transfer mode to ask the server for."""
+
+    AUTO = "auto"
+    LMCACHE_DRIVEN = "lmcache_driven"
+    ENGINE_DRIVEN = "engine_driven"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """Everything that decides a run.  Times in seconds as users give them; `end` None: for ever."""
+
+    rpc_url: str
+    http_url: str
+    transfer: TransferChoice
+    spec: ShapeSpec
+    num_tokens: int
+    start: int
+    end: int | None
+    interval_s: float
+    tp_size: int
+    model_name: str
+    seed: int
+    cache_salt: str
+    expect_warm: bool
+    cross_check: bool
+    require_transport: str
+    server_release: str
+    timeout_s: float
+    visible_within_s: float
+    wait_ready_s: float
+
+    @property
+    def is_mla(self) -> bool:
+        """Tell whether all ranks share one KV: every group is MLA (kv_size 1)."""
+        return all(group.is_mla for group in self.spec.groups)
+
+    @property
+    def world_size(self) -> int:
+        """Return the world size in keys: MLA ranks share the objects of one."""
+        return 1 if self.is_mla else self.tp_size
+
+    @property
+    def writers(self) -> tuple[int, ...]:
+        """Return the ranks that STORE."""
+        return (0,) if self.is_mla else tuple(range(self.tp_size))
+
+    @property
+    def readers_per_object(self) -> int:
+        """Return how many workers RETRIEVE each object (`num_kv_readers`)."""
+        return self.tp_size if self.is_mla else 1
+
+
+def check_config(config: RunConfig) -> None:
+    """Raise UsageError for anything that cannot work, as far as it is known before traffic."""
+    _check_numbers(config)
+    if config.end is not None and config.end <= config.start:
+        raise UsageError(
+            f"--end {config.end} must be greater than --start {config.start}: "
+            "sequences run from --start up to, not including, --end"
+        )
+    for option, problem in (
+        ("--model-name", model_name_problem(config.model_name)),
+        ("--cache-salt", salt_problem(config.cache_salt)),
+    ):
+        if problem:
+            raise UsageError(f"{option}: {problem}")
+    if config.transfer is TransferChoice.ENGINE_DRIVEN and len(config.spec.groups) > 1:
+        raise UsageError(
+            f"--transfer-mode engine_driven carries one KV layer group, the shape spec has "
+            f"{len(config.spec.groups)}; use lmcache_driven"
+        )
+    if config.num_tokens < config.spec.block_size:
+        raise UsageError(
+            f"--num-tokens {config.num_tokens} is less than one block of "
+            f"{config.spec.block_size} tokens"
+        )
+
+
+def _check_numbers(config: RunConfig) -> None:
+    bounds: tuple[tuple[str, float, float, float], ...] = (
+        ("--num-tokens", config.num_tokens, 1, MAX_TOKENS),
+        ("--tp-size", config.tp_size, 1, MAX_TP_SIZE),
+        ("--start", config.start, 0, MAX_SEQUENCES),
+        ("--end", config.start + 1 if config.end is None else config.end, 0, MAX_SEQUENCES),
+        ("--seed", config.seed, 0, 2**63 - 1),
+        ("--interval", config.interval_s, 0, MAX_SECONDS),
+        ("--timeout", config.timeout_s, 0.001, MAX_SECONDS),
+        ("--visible-within", config.visible_within_s, 0, MAX_SECONDS),
+        ("--wait-ready", config.wait_ready_s, 0, MAX_SECONDS),
+    )
+    for option, value, low, high in bounds:
+        if not math.isfinite(value) or not low <= value <= high:
+            raise UsageError(f"{option} {value} is out of range, expected {low:g} to {high:g}")
+
+
+def check_against_chunk(config: RunConfig, chunk_tokens: int) -> None:
+    """Raise UsageError if the server's chunk size does not fit the tokens or the pool."""
+    spec = config.spec
+    if chunk_tokens % spec.block_size:
+        raise UsageError(
+            f"block size {spec.block_size} does not divide the server's chunk size "
+            f"{chunk_tokens}; change BS in --kvcache-shape-spec, or the server's --chunk-size"
+        )
+    chunks = config.num_tokens // chunk_tokens
+    if chunks == 0:
+        raise UsageError(
+            f"--num-tokens {config.num_tokens} is less than one chunk of {chunk_tokens} tokens: "
+            "only whole chunks are cached"
+        )
+    blocks = chunks * chunk_tokens // spec.block_size
+    if spec.num_blocks < needed_blocks(blocks):
+        raise UsageError(
+            f"the pool has {spec.num_blocks} blocks (NB), but {chunks} chunks of {chunk_tokens} "
+            f"tokens need {needed_blocks(blocks)}: {blocks} source + {blocks} destination + "
+            "2 canaries + the null block; raise NB or lower --num-tokens"
+        )
+
+
+def normalize_rpc_url(text: str) -> str:
+    """Return `tcp://host:port` for that form or a bare `host:port`; UsageError for any other."""
+    url = text.strip()
+    if "://" not in url:
+        url = f"tcp://{url}"
+    parts = _split(url, "--rpc-url")
+    if parts.scheme != "tcp":
+        raise UsageError(
+            f"--rpc-url {one_line(text, 80)}: scheme {parts.scheme}, expected tcp://host:port; "
+            "a server with --transport grpc is not spoken to"
+        )
+    if parts.port is None or parts.path not in ("", "/") or parts.query or parts.username:
+        raise UsageError(f"--rpc-url {one_line(text, 80)}: expected tcp://host:port")
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    return f"tcp://{host}:{parts.port}"
+
+
+def normalize_http_url(text: str) -> str:
+    """Return an http(s) base URL without a trailing slash; UsageError for anything else."""
+    url = text.strip()
+    if "://" not in url:
+        url = f"http://{url}"
+    parts = _split(url, "--url")
+    if parts.scheme not in ("http", "https") or parts.query or parts.fragment:
+        raise UsageError(f"--url {one_line(text, 80)}: expected http://host:port")
+    return url.rstrip("/")
+
+
+def _split(url: str, option: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise UsageError(f"{option} {one_line(url, 80)}: {error}") from error
+    if not parts.hostname or port == 0 or any(c.isspace() or not c.isascii() for c in url):
+        raise UsageError(f"{option} {one_line(url, 80)}: expected a host and a port")
+    return parts
+
+
+def host_of(url: str) -> str:
+    """Return the host in a normalized URL."""
+    return urlsplit(url).hostname or ""
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether a host name or address is this machine's loopback."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_output_path(option: str, path: str) -> None:
+    """Raise UsageError if a report cannot be written there."""
+    target = Path(path)
+    if target.is_dir() or not target.parent.is_dir():
+        raise UsageError(f"{option} {one_line(path, 120)}: not a file in an existing directory")

@@ -1,0 +1,1 @@
+"""What to ask and when: pure functions."""

@@ -1,0 +1,225 @@
+"""How a client's paged tensors relate to chunk objects: pure arithmetic over shapes.
+
+Each registered tensor is one layer.  Layers that are alike (same engine group, format, block
+size, heads, dtype) form a kernel group; the client describes the groups in the order of their
+first layers.  A chunk object is, group by group, the C-contiguous array
+[K/V][layer][token][hidden]; MLA has one plane.
+
+Sliding windows are accepted and ignored: every chunk holds its whole range of tokens.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from benchserver.refserver.refusal import RefusalError
+from protocol.handles import CpuShmHandle
+from protocol.values import clip, is_int, is_int_list
+
+ITEM_BYTES: Mapping[str, int] = {
+    "float16": 2,
+    "bfloat16": 2,
+    "float32": 4,
+    "uint8": 1,
+    "int8": 1,
+}
+
+_KV_LAYOUTS = ("NHD", "HND")
+_ENGINE_TYPES = ("vllm", "sglang", "trtllm", "mock", "atom")
+
+
+class Format(enum.Enum):
+    """A tensor's axes, with the name that `/status` gives it (0.5.6)."""
+
+    KV_FIRST_NHD = "NL_X_TWO_NB_BS_NH_HS"
+    KV_FIRST_HND = "NL_X_TWO_NB_NH_BS_HS"
+    BLOCKS_FIRST_NHD = "NL_X_NB_TWO_BS_NH_HS"
+    BLOCKS_FIRST_HND = "NL_X_NB_TWO_NH_BS_HS"
+    MLA = "NL_X_NB_BS_HS"
+
+
+# Which tensor axis is: plane, block, slot, head.  MLA has no plane and no head axis.
+AXES: Mapping[Format, tuple[int, int, int, int]] = {
+    Format.KV_FIRST_NHD: (0, 1, 2, 3),
+    Format.KV_FIRST_HND: (0, 1, 3, 2),
+    Format.BLOCKS_FIRST_NHD: (1, 0, 2, 3),
+    Format.BLOCKS_FIRST_HND: (1, 0, 3, 2),
+}
+
+BLOCK_AXIS: Mapping[Format, int] = {
+    **{form: axes[1] for form, axes in AXES.items()},
+    Format.MLA: 0,
+}
+
+
+class LayerGeometry(NamedTuple):
+    """What must be equal for layers to be copied together."""
+
+    form: Format
+    planes: int
+    slots_per_block: int
+    heads: int
+    head_size: int
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLayout:
+    """One kernel group and its part of the chunk object."""
+
+    engine_group: int
+    layers: tuple[int, ...]
+    geometry: LayerGeometry
+    num_blocks: int
+    tokens_per_block: int
+    blocks_per_chunk: int
+    offset: int
+    nbytes: int
+
+    @property
+    def object_shape(self) -> tuple[int, ...]:
+        """Return the axes of the object's part: plane, layer, block, slot, head, element."""
+        g = self.geometry
+        blocks = (self.blocks_per_chunk, g.slots_per_block)
+        return (g.planes, len(self.layers), *blocks, g.heads, g.head_size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvLayout:
+    """All kernel groups of a registration, in the order of STORE's block id lists."""
+
+    groups: tuple[GroupLayout, ...]
+    formats: tuple[Format, ...]
+    object_bytes: int
+
+
+def layout_of(
+    handles: Sequence[CpuShmHandle],
+    hints: Mapping[str, Any],
+    infos: Sequence[Mapping[str, Any]],
+    *,
+    engine_type: str,
+    chunk_size: int,
+) -> KvLayout:
+    """Return the layout of a registration; RefusalError where a real server would not answer."""
+    if engine_type not in _ENGINE_TYPES:
+        raise RefusalError(f"engine type {clip(engine_type)} is not known")
+    kv_layout = hints.get("kv_layout", "NHD")
+    if kv_layout not in _KV_LAYOUTS:
+        raise RefusalError(f"kv_layout {clip(kv_layout)}, expected one of {_KV_LAYOUTS}")
+    if not handles:
+        raise RefusalError("no KV tensors")
+    geometries = [_geometry(handle, kv_layout) for handle in handles]
+    parsed = [_parse_info(info, len(handles)) for info in infos]
+    found = _kernel_groups(geometries, parsed)
+    if parsed and [info.layers for info in parsed] != [layers for _, layers in found]:
+        raise RefusalError(
+            f"engine_group_infos list layers {clip([info.layers for info in parsed])}, "
+            f"the tensors form the groups {clip([layers for _, layers in found])}"
+        )
+    declared = parsed or [_INFO_OF_ALL] * len(found)
+    groups = _placed(found, declared, geometries, handles, chunk_size)
+    last = groups[-1]
+    formats = tuple(geometry.form for geometry in geometries)
+    return KvLayout(groups=groups, formats=formats, object_bytes=last.offset + last.nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Info:
+    engine_group: int
+    layers: tuple[int, ...]
+    tokens_per_block: int
+
+
+_INFO_OF_ALL = _Info(0, (), 0)
+
+
+def _parse_info(info: Mapping[str, Any], num_layers: int) -> _Info:
+    group, layers = info.get("engine_group_id"), info.get("layer_indices", [])
+    tokens = info.get("tokens_per_block", 0)
+    if not is_int(group) or group < 0 or not is_int_list(layers) or not is_int(tokens):
+        raise RefusalError(f"engine group info {clip(info)} has a field of a wrong type")
+    if not all(0 <= layer < num_layers for layer in layers):
+        raise RefusalError(f"engine group info {clip(info)} names a layer of {num_layers}")
+    return _Info(group, tuple(layers), tokens)
+
+
+def _geometry(handle: CpuShmHandle, kv_layout: str) -> LayerGeometry:
+    shape = handle.shape
+    if 0 in shape:
+        raise RefusalError(f"a tensor of shape {shape} is empty")
+    if len(shape) == 3:
+        return LayerGeometry(Format.MLA, 1, shape[1], 1, shape[2], handle.dtype)
+    if len(shape) != 5 or 2 not in shape[:2]:
+        raise RefusalError(
+            f"a tensor of shape {shape}, expected (NB,BS,hidden), (2,NB,..) or (NB,2,..) of rank 5"
+        )
+    order = "KV_FIRST" if shape[0] == 2 else "BLOCKS_FIRST"
+    form = Format[f"{order}_{kv_layout}"]
+    plane, _, slot, head = AXES[form]
+    return LayerGeometry(form, shape[plane], shape[slot], shape[head], shape[4], handle.dtype)
+
+
+def _kernel_groups(
+    geometries: Sequence[LayerGeometry], infos: Sequence[_Info]
+) -> list[tuple[int, tuple[int, ...]]]:
+    """Return (engine group, layers) of each kernel group, by first layer.
+
+    A layer that no info lists is in no group: it is never stored (0.5.6).
+    """
+    engine_group = {layer: info.engine_group for info in infos for layer in info.layers}
+    found: dict[tuple[int, LayerGeometry], list[int]] = {}
+    for layer, geometry in enumerate(geometries):
+        if infos and layer not in engine_group:
+            continue
+        found.setdefault((engine_group.get(layer, 0), geometry), []).append(layer)
+    if not found:
+        raise RefusalError("engine_group_infos list no layer")
+    return [(group, tuple(layers)) for (group, _), layers in found.items()]
+
+
+def _placed(
+    found: Sequence[tuple[int, tuple[int, ...]]],
+    declared: Sequence[_Info],
+    geometries: Sequence[LayerGeometry],
+    handles: Sequence[CpuShmHandle],
+    chunk_size: int,
+) -> tuple[GroupLayout, ...]:
+    groups: list[GroupLayout] = []
+    offset = 0
+    for (engine_group, layers), info in zip(found, declared, strict=True):
+        geometry = geometries[layers[0]]
+        blocks = _blocks_per_chunk(geometry, info.tokens_per_block, chunk_size)
+        axis = BLOCK_AXIS[geometry.form]
+        item_bytes = ITEM_BYTES[geometry.dtype]
+        block_items = geometry.slots_per_block * geometry.heads * geometry.head_size
+        nbytes = geometry.planes * len(layers) * blocks * block_items * item_bytes
+        groups.append(
+            GroupLayout(
+                engine_group=engine_group,
+                layers=layers,
+                geometry=geometry,
+                num_blocks=min(handles[layer].shape[axis] for layer in layers),
+                tokens_per_block=chunk_size // blocks,
+                blocks_per_chunk=blocks,
+                offset=offset,
+                nbytes=nbytes,
+            )
+        )
+        offset += nbytes
+    return tuple(groups)
+
+
+def _blocks_per_chunk(geometry: LayerGeometry, declared_tokens: int, chunk_size: int) -> int:
+    tokens = declared_tokens if declared_tokens > 0 else geometry.slots_per_block
+    if tokens % geometry.slots_per_block:
+        raise RefusalError(
+            f"tokens_per_block {tokens} is no multiple of the {geometry.slots_per_block} slots "
+            "that a block has"
+        )
+    if chunk_size % tokens:
+        raise RefusalError(f"tokens_per_block {tokens} does not divide chunk_size {chunk_size}")
+    return chunk_size // tokens

@@ -1,0 +1,179 @@
+"""lmcache_driven: the server maps the client's KV tensors and copies both ways itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchserver.refserver import block_ids as ids_of
+from benchserver.refserver.block_ids import ChunkIds
+from benchserver.refserver.cache import Slot
+from benchserver.refserver.core import Core, Handler
+from benchserver.refserver.layout import layout_of
+from benchserver.refserver.refusal import RefusalError
+from benchserver.refserver.registry import MAX_LAYERS, MappedInstance
+from benchserver.refserver.transfer import ChunkCopy, retrieve_chunks, store_chunks
+from protocol.dialects import V056
+from protocol.handles import CPU_EVENT_STUB
+from protocol.keys import CacheKey
+from protocol.messages import VOID, TransferResult
+from protocol.ops import Op
+from protocol.values import clip
+
+_DONE = TransferResult(event=CPU_EVENT_STUB, ok=True)
+_FAILED = TransferResult(event=CPU_EVENT_STUB, ok=False)
+_UNREGISTERED = TransferResult(event=b"", ok=False)
+"""No work was submitted, so there is no event either (0.5.5+)."""
+
+
+class MappedOps:
+    """Handlers of REGISTER_KV_CACHE, UNREGISTER_KV_CACHE, STORE and RETRIEVE."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def table(self) -> Mapping[Op, Handler]:
+        """Return the handlers by operation."""
+        return {
+            Op.REGISTER_KV_CACHE: self._register,
+            Op.UNREGISTER_KV_CACHE: self._unregister,
+            Op.STORE: self._store,
+            Op.RETRIEVE: self._retrieve,
+        }
+
+    async def _register(self, args: Sequence[Any]) -> Any:
+        instance_id, handles, model_name, world_size, engine_type, hints, infos = args
+        registry, now_ns = self._core.registry, self._core.clock.now_ns()
+        if instance_id in registry.mapped:
+            # The old tensors stay, as in the real server.
+            registry.touch(instance_id, now_ns)
+            return VOID
+        if world_size < 1 or len(handles) > MAX_LAYERS or not registry.has_room():
+            raise RefusalError(
+                f"REGISTER_KV_CACHE: world_size {world_size}, {len(handles)} tensors; expected "
+                f"at least 1, at most {MAX_LAYERS}, and fewer instances than there are"
+            )
+        size = self._core.config.chunk_size
+        layout = layout_of(handles, hints, infos, engine_type=engine_type, chunk_size=size)
+        registry.mapped[instance_id] = MappedInstance(
+            model_name=model_name,
+            world_size=world_size,
+            layout=layout,
+            handles=handles,
+            now_ns=now_ns,
+        )
+        return VOID
+
+    async def _unregister(self, args: Sequence[Any]) -> Any:
+        self._core.registry.remove_mapped(args[0])
+        return VOID
+
+    async def _store(self, args: Sequence[Any]) -> Any:
+        key, instance_id, block_ids, _event = args
+        instance = self._instance(instance_id)
+        if instance is None:
+            return _UNREGISTERED
+        objects = self._core.objects_of(key)
+        layout = instance.layout
+        if not ids_of.cover_all(layout, block_ids, len(objects)):
+            return self._fail(key, "STORE: too few block ids")
+        chunks = ids_of.cut(layout, block_ids, len(objects))
+        if not ids_of.exist(layout, chunks):
+            return self._fail(key, "STORE: a block id is out of range")
+        wanted = [
+            pair
+            for pair in zip(objects, chunks, strict=True)
+            if not ids_of.is_null(pair[1], V056.null_block_id)
+        ]
+        reservation = self._core.cache.reserve(
+            [found for found, _ in wanted], layout.object_bytes, self._core.clock.now_ns()
+        )
+        if reservation.refused:
+            # The real server says True here too: only a later LOOKUP proves a STORE.
+            self._core.journal.line(f"STORE {clip(key.request_id)}: no room, nothing is stored")
+            return _DONE
+        pairs = [(slot, wanted[index][1]) for index, slot in reservation.slots]
+        await self._fill(instance, pairs)
+        return _DONE
+
+    async def _fill(
+        self, instance: MappedInstance, pairs: Sequence[tuple[Slot, ChunkIds]]
+    ) -> None:
+        """Copy pages into reserved slots and commit them, or abort them all."""
+        untouched = (0,) * len(instance.layout.groups)
+        slots = [slot for slot, _ in pairs]
+        ended = self._core.cache.abort
+        try:
+            if pairs:
+                copies = [self._copy(slot, ids, untouched) for slot, ids in pairs]
+                with instance.in_use():
+                    await self._core.copier.run(
+                        store_chunks, instance.layout, instance.pages(), copies
+                    )
+            ended = self._core.cache.commit
+        finally:
+            ended(slots)
+
+    async def _retrieve(self, args: Sequence[Any]) -> Any:
+        key, instance_id, block_ids, _event, skip_tokens = args
+        instance = self._instance(instance_id)
+        if instance is None:
+            self._unlock_unregistered(key)
+            return _UNREGISTERED
+        objects = self._core.objects_of(key)
+        if not ids_of.cover_all(instance.layout, block_ids, len(objects)):
+            return self._fail(key, "RETRIEVE: too few block ids")
+        slots = self._core.cache.begin_read(objects, self._core.clock.now_ns())
+        if slots is None:
+            return self._fail(key, "RETRIEVE: a chunk is missing or not locked")
+        try:
+            chunks = ids_of.cut(instance.layout, block_ids, len(objects))
+            if not ids_of.exist(instance.layout, chunks):
+                return self._fail(key, "RETRIEVE: a block id is out of range")
+            await self._emit(instance, slots, chunks, skip_tokens)
+        finally:
+            self._core.cache.end_read(slots)
+        return _DONE
+
+    async def _emit(
+        self,
+        instance: MappedInstance,
+        slots: Sequence[Slot],
+        chunks: Sequence[ChunkIds],
+        skip_tokens: int,
+    ) -> None:
+        """Copy chunk objects into pages."""
+        copies = [
+            self._copy(slot, ids, ids_of.skipped_blocks(instance.layout, index, skip_tokens))
+            for index, (slot, ids) in enumerate(zip(slots, chunks, strict=True))
+        ]
+        with instance.in_use():
+            await self._core.copier.run(
+                retrieve_chunks, instance.layout, instance.pages(), copies
+            )
+
+    def _copy(self, slot: Slot, ids: ChunkIds, skip_blocks: tuple[int, ...]) -> ChunkCopy:
+        data = self._core.arena.view(slot.offset, slot.nbytes)
+        return ChunkCopy(data=data, block_ids=ids, skip_blocks=skip_blocks)
+
+    def _instance(self, instance_id: int) -> MappedInstance | None:
+        registry = self._core.registry
+        registry.touch(instance_id, self._core.clock.now_ns())
+        instance = registry.mapped.get(instance_id)
+        if instance is None:
+            self._core.journal.line(f"instance {instance_id} is not registered")
+        return instance
+
+    def _unlock_unregistered(self, key: CacheKey) -> None:
+        """Give back the locks that a RETRIEVE of a vanished instance will not use."""
+        try:
+            objects = self._core.objects_of(key)
+        except RefusalError:
+            return
+        self._core.cache.unlock(objects, count=1, now_ns=self._core.clock.now_ns())
+
+    def _fail(self, key: CacheKey, reason: str) -> TransferResult:
+        self._core.journal.line(f"{reason} ({clip(key.request_id)})")
+        return _FAILED
+
+

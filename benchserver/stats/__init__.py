@@ -1,0 +1,1 @@
+"""Numbers about a run, in bounded memory."""
