@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import Executor
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -28,3 +29,8 @@ async def cancel_and_wait(tasks: Iterable[asyncio.Future[Any]]) -> None:
         task.cancel()
     if pending:
         await asyncio.gather(*pending, return_exceptions=True)
+
+
+async def in_thread(executor: Executor, work: Callable[[], T]) -> T:
+    """Run blocking work in a thread; a cancelled caller leaves it to end by itself."""
+    return await asyncio.get_running_loop().run_in_executor(executor, work)

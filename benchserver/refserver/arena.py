@@ -7,18 +7,17 @@
 from __future__ import annotations
 
 import bisect
-import errno
 import mmap
 import os
 from collections.abc import Callable
 from contextlib import suppress
 
-import _posixshmem
 import numpy as np
 import numpy.typing as npt
 
 from benchserver.errors import FatalError
 from benchserver.refserver.config import ALIGN_BYTES
+from benchserver.refserver.segments import create_segment, unlink_segment
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -125,26 +124,25 @@ def create_shared(name: str, nbytes: int) -> Arena:
 
     Raises FatalError if the segment exists or does not fit; no segment is left then.
     """
-    descriptor = _create_segment(name)
+    descriptor = _create(name)
     try:
         # Taken now: a page that is missing later would be a SIGBUS, here or in a client.
         os.posix_fallocate(descriptor, 0, nbytes)
         memory = mmap.mmap(descriptor, nbytes)
     except (OSError, OverflowError, ValueError) as error:
-        unlink_segment(name)
+        _remove(name)
         raise FatalError(
             f"shared memory /{name} of {nbytes} bytes: {error}; use a smaller L1, "
             "or no shared pool (inline transfer)"
         ) from error
     finally:
         os.close(descriptor)
-    return Arena(memory, name=name, unlink=lambda: unlink_segment(name))
+    return Arena(memory, name=name, unlink=lambda: _remove(name))
 
 
-def _create_segment(name: str) -> int:
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
+def _create(name: str) -> int:
     try:
-        return _posixshmem.shm_open(f"/{name}", flags, mode=0o600)
+        return create_segment(name)
     except FileExistsError as error:
         raise FatalError(
             f"shared memory /{name} exists: another server has this name, or one died; "
@@ -154,10 +152,11 @@ def _create_segment(name: str) -> int:
         raise FatalError(f"shared memory /{name}: {error}") from error
 
 
-def unlink_segment(name: str) -> None:
+def _remove(name: str) -> None:
     """Remove a segment's name; one that is gone already is fine."""
     try:
-        _posixshmem.shm_unlink(f"/{name}")
+        unlink_segment(name)
+    except FileNotFoundError:
+        return
     except OSError as error:
-        if error.errno != errno.ENOENT:
-            raise FatalError(f"shared memory /{name} cannot be removed: {error}") from error
+        raise FatalError(f"shared memory /{name} cannot be removed: {error}") from error

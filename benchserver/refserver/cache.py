@@ -4,8 +4,9 @@ Pure bookkeeping over offsets of an arena: it takes `now_ns` and never sees a by
 
 An object's life: `reserve` (takes memory, invisible) -> `commit` (visible, the newest) -> evicted
 or cleared.  LOOKUP takes read locks, which count, belong to nobody and expire together; a read
-turns one lock into a running read; both make the object the newest.  Memory that a read or a write uses right now is pinned: what
-is dropped meanwhile (`clear` by force, an expired reservation) keeps its bytes until they end.
+turns one lock into a running read; both make the object the newest.  Memory that a read or a
+write uses right now is pinned: what is dropped meanwhile (`clear` by force, an expired
+reservation) keeps its bytes until they end.
 """
 
 from __future__ import annotations

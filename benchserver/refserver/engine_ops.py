@@ -198,9 +198,7 @@ def _slots_of(entry: _Open | None) -> tuple[Slot, ...]:
 
 def _wire_slots(slots: Sequence[Slot], instance: EngineInstance) -> tuple[WireSlot, ...]:
     return tuple(
-        WireSlot(
-            offset=slot.offset, length=slot.nbytes, shape=instance.shape, dtype=instance.dtype
-        )
+        WireSlot(offset=slot.offset, length=slot.nbytes, shape=instance.shape, dtype=instance.dtype)
         for slot in slots
     )
 
@@ -212,9 +210,7 @@ def _fits(tensors: Sequence[InlineTensor], index: int, instance: EngineInstance)
     return (tensor.shape, tensor.dtype) == (instance.shape, instance.dtype)
 
 
-def _write_slots(
-    arena: Arena, slots: Sequence[Slot], chunks: Sequence[bytes | memoryview]
-) -> None:
+def _write_slots(arena: Arena, slots: Sequence[Slot], chunks: Sequence[bytes | memoryview]) -> None:
     for slot, chunk in zip(slots, chunks, strict=True):
         arena.view(slot.offset, slot.nbytes)[:] = np.frombuffer(chunk, dtype=np.uint8)
 
@@ -222,9 +218,7 @@ def _write_slots(
 def _encode_slots(arena: Arena, slots: Sequence[Slot], instance: EngineInstance) -> bytes:
     return encode_tensor_list(
         [
-            InlineTensor(
-                instance.dtype, instance.shape, arena.view(slot.offset, slot.nbytes).data
-            )
+            InlineTensor(instance.dtype, instance.shape, arena.view(slot.offset, slot.nbytes).data)
             for slot in slots
         ]
     )

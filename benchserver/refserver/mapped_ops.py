@@ -96,9 +96,7 @@ class MappedOps:
         await self._fill(instance, pairs)
         return _DONE
 
-    async def _fill(
-        self, instance: MappedInstance, pairs: Sequence[tuple[Slot, ChunkIds]]
-    ) -> None:
+    async def _fill(self, instance: MappedInstance, pairs: Sequence[tuple[Slot, ChunkIds]]) -> None:
         """Copy pages into reserved slots and commit them, or abort them all."""
         untouched = (0,) * len(instance.layout.groups)
         slots = [slot for slot, _ in pairs]
@@ -127,6 +125,8 @@ class MappedOps:
         if slots is None:
             return self._fail(key, "RETRIEVE: a chunk is missing or not locked")
         try:
+            if any(slot.nbytes != instance.layout.object_bytes for slot in slots):
+                return self._fail(key, "RETRIEVE: a chunk was stored with another layout")
             chunks = ids_of.cut(instance.layout, block_ids, len(objects))
             if not ids_of.exist(instance.layout, chunks):
                 return self._fail(key, "RETRIEVE: a block id is out of range")
@@ -148,9 +148,7 @@ class MappedOps:
             for index, (slot, ids) in enumerate(zip(slots, chunks, strict=True))
         ]
         with instance.in_use():
-            await self._core.copier.run(
-                retrieve_chunks, instance.layout, instance.pages(), copies
-            )
+            await self._core.copier.run(retrieve_chunks, instance.layout, instance.pages(), copies)
 
     def _copy(self, slot: Slot, ids: ChunkIds, skip_blocks: tuple[int, ...]) -> ChunkCopy:
         data = self._core.arena.view(slot.offset, slot.nbytes)
@@ -175,5 +173,3 @@ class MappedOps:
     def _fail(self, key: CacheKey, reason: str) -> TransferResult:
         self._core.journal.line(f"{reason} ({clip(key.request_id)})")
         return _FAILED
-
-

@@ -15,13 +15,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import _posixshmem
-
 from benchserver.clock import NS_PER_S
 from benchserver.refserver.arena import unmap
 from benchserver.refserver.checksums import HashedLayer
 from benchserver.refserver.layout import ITEM_BYTES, KvLayout
 from benchserver.refserver.refusal import RefusalError
+from benchserver.refserver.segments import open_segment
 from benchserver.refserver.transfer import Pages, paged_view, tensor_over
 from protocol.handles import CpuShmHandle
 from protocol.values import clip, is_int
@@ -144,7 +143,7 @@ def _map_segment(name: str, nbytes: int) -> mmap.mmap:
     if not 0 < len(name.encode()) <= MAX_SEGMENT_NAME or "/" in name or "\0" in name:
         raise RefusalError(f"{clip(name)} is no name of a shared-memory segment")
     try:
-        descriptor = _posixshmem.shm_open(f"/{name}", os.O_RDWR, mode=0)
+        descriptor = open_segment(name)
     except OSError as error:
         raise RefusalError(f"segment {clip(name)}: {error}") from error
     try:
@@ -189,12 +188,9 @@ def parse_engine_instance(
         raise RefusalError(f"registration {clip(fields)} has a field of a wrong type")
     if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
         raise RefusalError(f"dtype_str is {clip(dtype)}, expected one of {', '.join(ITEM_BYTES)}")
-    slots = fields.get("num_physical_slots")
-    slots = chunk_size if slots is None else slots
-    counts = [*(fields.get(name) for name in _COUNT_FIELDS), slots]
-    if not all(is_int(count) and 0 < count <= MAX_OBJECT_BYTES for count in counts):
-        raise RefusalError(f"registration {clip(fields)} has a count that is not positive")
-    world_size, block_size, layers, hidden, slots = counts
+    world_size, block_size, layers, hidden = (_count(fields, name) for name in _COUNT_FIELDS)
+    has_slots = fields.get("num_physical_slots") is not None
+    slots = _count(fields, "num_physical_slots") if has_slots else chunk_size
     shape = (layers, slots, hidden) if use_mla else (2, layers, slots, hidden)
     if math.prod(shape) > MAX_OBJECT_BYTES:
         raise RefusalError(f"chunk objects of shape {shape} are too large")
@@ -207,6 +203,13 @@ def parse_engine_instance(
         dtype=dtype,
         liveness=Liveness(last_seen_ns=now_ns),
     )
+
+
+def _count(fields: Mapping[str, Any], name: str) -> int:
+    value = fields.get(name)
+    if not is_int(value) or not 0 < value <= MAX_OBJECT_BYTES:
+        raise RefusalError(f"registration: {name} is {clip(value)}, expected a positive integer")
+    return value
 
 
 class Registry:
@@ -222,8 +225,8 @@ class Registry:
 
     def knows(self, model_name: str, world_size: int) -> bool:
         """Tell whether any instance serves this pair; LOOKUP finds nothing else."""
-        instances = (*self.mapped.values(), *self.engine.values())
-        pairs = ((instance.model_name, instance.world_size) for instance in instances)
+        pairs = [(held.model_name, held.world_size) for held in self.mapped.values()]
+        pairs += [(held.model_name, held.world_size) for held in self.engine.values()]
         return (model_name, world_size) in pairs
 
     def touch(self, instance_id: int, now_ns: int, *, ping: bool = False) -> None:

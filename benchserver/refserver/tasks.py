@@ -43,8 +43,7 @@ class TaskScope:
             await asyncio.wait(tasks)
         if not self.failure.done():
             self.failure.cancel()
-            return
-        failure = self.failure.exception()
+        failure = None if self.failure.cancelled() else self.failure.exception()
         if error is None and failure is not None:
             raise failure
 

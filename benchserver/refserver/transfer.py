@@ -48,21 +48,23 @@ def tensor_over(buffer: Any, handle: CpuShmHandle) -> Pages:
     item_bytes = np.dtype(word).itemsize
     # An axis of one element may have any stride, also one that numpy cannot hold.
     strides = [s if n > 1 else 0 for n, s in zip(handle.shape, handle.stride, strict=True)]
-    return np.ndarray(
+    tensor: Pages = np.ndarray(
         handle.shape,
         dtype=word,
         buffer=buffer,
         offset=handle.storage_offset * item_bytes,
         strides=[stride * item_bytes for stride in strides],
     )
+    return tensor
 
 
 def paged_view(tensor: Pages, geometry: LayerGeometry) -> Pages:
     """Return a tensor with its axes as [plane][block][slot][head][element]; no copy."""
     axes = AXES.get(geometry.form)
-    if axes is None:
-        return tensor[np.newaxis, :, :, np.newaxis, :]
-    return tensor.transpose(*axes, 4)
+    view: Pages = (
+        tensor[np.newaxis, :, :, np.newaxis, :] if axes is None else tensor.transpose(*axes, 4)
+    )
+    return view
 
 
 def runs(block_ids: Sequence[int], first: int) -> Iterator[tuple[int, int, int]]:

@@ -327,5 +327,5 @@ class SessionBesideItsModel(RuleBasedStateMachine):
 
 TestSessionBesideItsModel: Any = SessionBesideItsModel.TestCase
 TestSessionBesideItsModel.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None
+    max_examples=100, stateful_step_count=40, deadline=None
 )

@@ -1,0 +1,147 @@
+"""LOOKUP, its status queries, and the locks and sessions that it leaves to be settled.
+
+A LOOKUP locks every object that it hits, once for each reader.  RETRIEVE gives a reader's lock
+back, FREE_LOOKUP_LOCKS what nobody read; END_SESSION gives none.  The book knows what is open,
+so that an interrupted run can still settle it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from benchserver.client.rpc import CallFailedError, NoAnswerError, RpcClient
+from benchserver.client.worker import KeyMaker
+from benchserver.clock import NS_PER_MS, NS_PER_S, Clock
+from benchserver.history import EndRecord, Outcome
+from protocol.messages import VOID
+from protocol.ops import Op
+
+_FIRST_POLL_NS = NS_PER_MS // 4
+_LONGEST_POLL_NS = 20 * NS_PER_MS
+_POLL_GROWTH = 1.5
+
+
+def next_poll_ns(wait_ns: int) -> int:
+    """Return the pause after one of `wait_ns`: short at first, bounded later; 0 starts it."""
+    if wait_ns == 0:
+        return _FIRST_POLL_NS
+    return min(int(wait_ns * _POLL_GROWTH), _LONGEST_POLL_NS)
+
+
+@dataclass(slots=True, kw_only=True)
+class OpenRequest:
+    """One request id between its first call and END_SESSION.
+
+    `unread` are the KV ranks, one entry a reader, whose locks may still be held.
+    """
+
+    tokens: Sequence[int]
+    end: int
+    request_id: str
+    unread: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hits:
+    """A LOOKUP's answer; `latency_ns` runs to the answer of the last status query."""
+
+    chunks: int
+    latency_ns: int
+
+
+class LookupDesk:
+    """Opens, looks up and settles requests over one connection."""
+
+    def __init__(
+        self,
+        rpc: RpcClient,
+        keys: KeyMaker,
+        *,
+        kv_ranks: Sequence[int],
+        tp_size: int,
+        clock: Clock,
+        timeout_ns: int,
+    ) -> None:
+        """`kv_ranks` has one entry for each reader: `[0, 1]` for TP 2, `[0, 0]` for MLA."""
+        self._rpc = rpc
+        self._keys = keys
+        self._kv_ranks = list(kv_ranks)
+        self._tp_size = tp_size
+        self._clock = clock
+        self._timeout_ns = timeout_ns
+        self.open_requests: dict[str, OpenRequest] = {}
+
+    def open(self, tokens: Sequence[int], *, end: int, request_id: str) -> OpenRequest:
+        """Enter a request into the book, before its first call."""
+        request = OpenRequest(tokens=tokens, end=end, request_id=request_id)
+        self.open_requests[request_id] = request
+        return request
+
+    async def lookup(self, request: OpenRequest) -> Hits:
+        """LOOKUP all ranks and wait for the hit count.
+
+        Raises CallFailedError without a count; the request then counts as locked.
+        """
+        key = self._keys.key(
+            request.tokens, end=request.end, request_id=request.request_id, kv_rank=None
+        )
+        started_ns = self._clock.now_ns()
+        request.unread = list(self._kv_ranks)
+        await self._rpc.call(Op.LOOKUP, key, self._tp_size)
+        chunks = await self._hit_count(request.request_id, started_ns)
+        if chunks == 0:
+            request.unread = []
+        return Hits(chunks=chunks, latency_ns=self._clock.now_ns() - started_ns)
+
+    async def _hit_count(self, request_id: str, started_ns: int) -> int:
+        wait_ns = 0
+        while True:
+            reply = await self._rpc.call(Op.QUERY_PREFETCH_STATUS, request_id)
+            if reply.result is not VOID:
+                return int(reply.result)
+            if self._clock.now_ns() - started_ns > self._timeout_ns:
+                raise NoAnswerError(
+                    Op.QUERY_PREFETCH_STATUS,
+                    f"the prefetch was still running after {self._timeout_ns / NS_PER_S:g} s",
+                )
+            wait_ns = next_poll_ns(wait_ns)
+            await self._clock.sleep_ns(wait_ns)
+
+    async def settle(self, request: OpenRequest) -> list[EndRecord]:
+        """Free what nobody read and end the session; what failed is in the records.
+
+        The locks go first: after END_SESSION they could not be freed (0.5.6).
+        """
+        records = [
+            await self._end_call(
+                request,
+                Op.FREE_LOOKUP_LOCKS,
+                kv_rank=kv_rank,
+                readers=request.unread.count(kv_rank),
+            )
+            for kv_rank in sorted(set(request.unread))
+        ]
+        records.append(await self._end_call(request, Op.END_SESSION, kv_rank=0, readers=1))
+        self.open_requests.pop(request.request_id, None)
+        return records
+
+    async def _end_call(
+        self, request: OpenRequest, op: Op, *, kv_rank: int, readers: int
+    ) -> EndRecord:
+        key = self._keys.key(
+            request.tokens,
+            end=request.end,
+            request_id=request.request_id,
+            kv_rank=kv_rank,
+            readers=readers,
+        )
+        args = (request.request_id,) if op is Op.END_SESSION else (key, self._tp_size)
+        outcome, reason = Outcome.OK, ""
+        try:
+            await self._rpc.call(op, *args)
+        except CallFailedError as error:
+            outcome, reason = Outcome.UNKNOWN, error.reason
+        return EndRecord(
+            name=op.name, request_id=request.request_id, outcome=outcome, reason=reason
+        )

@@ -1,0 +1,172 @@
+"""The HTTP side: liveness, version, status, configuration, digests, clear (aiohttp)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from aiohttp import web
+
+from benchserver.errors import FatalError
+from benchserver.refserver import checksums
+from benchserver.refserver.config import VERSION
+from benchserver.refserver.core import Core
+from benchserver.refserver.registry import MappedInstance
+from benchserver.refserver.status import config_document, status_document
+from protocol import httpapi
+from protocol.values import clip, is_int, is_int_list
+
+MAX_BODY_BYTES = 16 << 20
+"""Room for a million block ids."""
+
+STOP_TIMEOUT_S = 1.0
+"""How long answers that are under way may take when the server stops."""
+
+
+class _BadRequestError(Exception):
+    """A request that is answered with an error status."""
+
+    def __init__(self, status: HTTPStatus, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+
+
+class HttpServer:
+    """The HTTP API of one embedded server."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_answer_errors])
+        app.add_routes(
+            [
+                web.get("/", _root),
+                web.get(httpapi.HEALTH_PATH, _health),
+                web.get(httpapi.VERSION_PATH, _version),
+                web.get(httpapi.STATUS_PATH, self._status),
+                web.get(httpapi.CONFIG_PATH, self._config),
+                web.post(httpapi.CHECKSUMS_PATH, self._checksums),
+                web.post(httpapi.CLEAR_PATH, self._clear),
+            ]
+        )
+        self._runner = web.AppRunner(
+            app, access_log=None, handle_signals=False, shutdown_timeout=STOP_TIMEOUT_S
+        )
+
+    async def bind(self, host: str, port: int) -> int:
+        """Start serving and return the port; 0 takes a free one."""
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, host, port).start()
+        except OSError as error:
+            raise FatalError(f"cannot listen on http://{host}:{port}: {error}") from error
+        bound: int = self._runner.addresses[0][1]
+        return bound
+
+    async def close(self) -> None:
+        """Stop serving and close every connection."""
+        await self._runner.cleanup()
+
+    async def _status(self, _request: web.Request) -> web.Response:
+        return web.json_response(status_document(self._core))
+
+    async def _config(self, _request: web.Request) -> web.Response:
+        return web.json_response(config_document(self._core.config))
+
+    async def _clear(self, request: web.Request) -> web.Response:
+        body = await _json_map(request) if request.can_read_body else {}
+        tier, force = body.get("tier", "l1"), body.get("force", False)
+        if not isinstance(force, bool) or not isinstance(tier, str):
+            raise _unprocessable("tier must be a string and force a bool")
+        if tier != "l1":
+            raise _BadRequestError(HTTPStatus.BAD_REQUEST, f"tier {clip(tier)}: only l1 exists")
+        self._core.cache.clear(force=force, now_ns=self._core.clock.now_ns())
+        return web.json_response({"status": "ok", "cleared": {"tier": "l1"}})
+
+    async def _checksums(self, request: web.Request) -> web.Response:
+        body = await _json_map(request)
+        block_ids, size, instance_id, layerwise = _checksum_fields(body)
+        instance = self._hashable_instance(instance_id)
+        if not block_ids:
+            raise _BadRequestError(HTTPStatus.BAD_REQUEST, "block_ids is required")
+        if size <= 0:
+            raise _BadRequestError(HTTPStatus.BAD_REQUEST, "chunk_size must be positive")
+        if not checksums.blocks_in_range(instance.hashed_layers(), block_ids):
+            raise _BadRequestError(HTTPStatus.INTERNAL_SERVER_ERROR, "a block id is out of range")
+        digest = checksums.layerwise_digests if layerwise else checksums.aggregate_digests
+        with instance.in_use():
+            digests = await self._core.copier.run(digest, instance.hashed_layers(), block_ids, size)
+        answer = {
+            "status": "success",
+            "chunk_size": size,
+            "num_chunks": -(-len(block_ids) // size),
+            "chunk_checksums": digests,
+            "layerwise": layerwise,
+            "block_id_ranges": checksums.id_ranges(block_ids),
+        }
+        return web.json_response(answer)
+
+    def _hashable_instance(self, instance_id: int) -> MappedInstance:
+        if not self._core.config.serves_mapped:
+            raise _BadRequestError(
+                HTTPStatus.NOT_IMPLEMENTED, "checksums need a mode that maps client tensors"
+            )
+        instance = self._core.registry.mapped.get(instance_id)
+        if instance is None:
+            raise _BadRequestError(
+                HTTPStatus.NOT_FOUND, f"instance_id {instance_id} is not registered"
+            )
+        return instance
+
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@web.middleware
+async def _answer_errors(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except _BadRequestError as error:
+        return web.json_response({"detail": error.detail}, status=error.status)
+    except web.HTTPClientError as error:
+        return web.json_response({"detail": error.reason}, status=error.status)
+
+
+async def _root(_request: web.Request) -> web.Response:
+    return web.json_response({"status": "ok", "service": "bench-server embedded server"})
+
+
+async def _health(_request: web.Request) -> web.Response:
+    return web.json_response({"status": "healthy"})
+
+
+async def _version(_request: web.Request) -> web.Response:
+    return web.json_response(VERSION)
+
+
+async def _json_map(request: web.Request) -> Mapping[str, Any]:
+    raw = await request.read()
+    try:
+        body = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise _unprocessable("the body is not JSON") from error
+    if not isinstance(body, dict):
+        raise _unprocessable("the body is no JSON object")
+    return body
+
+
+def _checksum_fields(body: Mapping[str, Any]) -> tuple[list[int], int, int, bool]:
+    block_ids, size = body.get("block_ids", []), body.get("chunk_size", 0)
+    instance_id, layerwise = body.get("instance_id", 0), body.get("layerwise", False)
+    if not is_int_list(block_ids) or not is_int(size) or not is_int(instance_id):
+        raise _unprocessable("block_ids must be integers, chunk_size and instance_id an integer")
+    if not isinstance(layerwise, bool):
+        raise _unprocessable("layerwise must be a bool")
+    return block_ids, size, instance_id, layerwise
+
+
+def _unprocessable(detail: str) -> _BadRequestError:
+    # By number: the constant was renamed in Python 3.13.
+    return _BadRequestError(HTTPStatus(422), detail)

@@ -1,0 +1,127 @@
+"""The ZMQ side: a ROUTER socket, and one lane of work for each client.
+
+A lane answers its client's requests one after another, so their order is kept; lanes run side by
+side, so clients do not block each other.  What cannot be read or is refused is journaled and
+gets no reply, as with the real server; no bytes of a client end this one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+import zmq
+import zmq.asyncio
+
+from benchserver.errors import FatalError
+from benchserver.refserver.core import Handler
+from benchserver.refserver.journal import Journal
+from benchserver.refserver.refusal import RefusalError
+from benchserver.refserver.tasks import TaskScope
+from protocol import codec
+from protocol.dialects import Dialect
+from protocol.errors import LocalProtocolError, RemoteProtocolError
+from protocol.messages import Incoming
+from protocol.ops import Op
+
+MAX_LANES = 4096
+"""A lane exists only while its client waits for answers."""
+
+MAX_WAITING = 1024
+"""Requests of one client that wait for their turn; a worker has a handful."""
+
+MAX_MESSAGE_BYTES = codec.MAX_FRAME_BYTES
+SEND_HIGH_WATER = 10_000
+"""Replies that wait for a client that does not read; more are dropped."""
+
+LINGER_MS = 200
+"""How long the last replies may take to leave when the server stops."""
+
+
+class RpcServer:
+    """One ROUTER socket and the lanes behind it."""
+
+    def __init__(
+        self, handlers: Mapping[Op, Handler], *, dialect: Dialect, journal: Journal
+    ) -> None:
+        self._handlers = handlers
+        self._dialect = dialect
+        self._journal = journal
+        self._lanes: dict[bytes, deque[Sequence[bytes]]] = {}
+        self._context = zmq.asyncio.Context()
+        self._socket = self._context.socket(zmq.ROUTER)
+        self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        self._socket.setsockopt(zmq.SNDHWM, SEND_HIGH_WATER)
+        self._socket.setsockopt(zmq.LINGER, LINGER_MS)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
+
+    def bind(self, host: str, port: int) -> int:
+        """Bind and return the port; 0 takes a free one."""
+        address = f"tcp://{f'[{host}]' if ':' in host else host}"
+        try:
+            self._socket.setsockopt(zmq.IPV6, int(":" in host))
+            self._socket.bind(f"{address}:{port or '*'}")
+            bound = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        except zmq.ZMQError as error:
+            raise FatalError(f"cannot listen on {address}:{port}: {error}") from error
+        return int(bound.rpartition(":")[2])
+
+    async def run(self) -> None:
+        """Serve until cancelled; raises what a lane failed with, which is a bug of ours."""
+        async with TaskScope() as lanes:
+            lanes.start(self._receive(lanes))
+            await lanes.failure
+
+    def close(self) -> None:
+        """Close the socket; waits at most LINGER_MS for replies to leave."""
+        self._socket.close()
+        self._context.term()
+
+    async def _receive(self, lanes: TaskScope) -> None:
+        while True:
+            identity, *frames = await self._socket.recv_multipart()
+            self._enqueue(identity, frames, lanes)
+
+    def _enqueue(self, identity: bytes, frames: Sequence[bytes], lanes: TaskScope) -> None:
+        lane = self._lanes.get(identity)
+        if lane is not None and len(lane) >= MAX_WAITING:
+            self._journal.line(f"a client has {MAX_WAITING} requests waiting; one is dropped")
+        elif lane is not None:
+            lane.append(frames)
+        elif len(self._lanes) >= MAX_LANES:
+            self._journal.line(f"{MAX_LANES} clients are waiting; a request is dropped")
+        else:
+            self._lanes[identity] = deque([frames])
+            lanes.start(self._work_off(identity))
+
+    async def _work_off(self, identity: bytes) -> None:
+        """Answer one client's requests until none is left."""
+        lane = self._lanes[identity]
+        try:
+            while lane:
+                await self._answer(identity, lane.popleft())
+        finally:
+            del self._lanes[identity]
+
+    async def _answer(self, identity: bytes, frames: Sequence[bytes]) -> None:
+        try:
+            request = codec.decode_request(self._dialect, frames)
+            handler = self._handlers.get(request.op)
+            if handler is None:
+                raise RefusalError(f"{request.op.value} is not served in this transfer mode")
+            reply = await self._reply(request, handler)
+        except (RemoteProtocolError, RefusalError) as error:
+            self._journal.line(f"refused: {error}")
+            return
+        try:
+            # Without waiting: one client that does not read must not hold up the others.
+            await self._socket.send_multipart((identity, *reply), flags=zmq.DONTWAIT)
+        except zmq.ZMQError as error:
+            self._journal.line(f"a reply to {request.op.value} is lost: {error}")
+
+    async def _reply(self, request: Incoming, handler: Handler) -> tuple[bytes, ...]:
+        result = await handler(request.args)
+        try:
+            return codec.encode_reply(self._dialect, request, result)
+        except LocalProtocolError as error:
+            raise RefusalError(f"the answer cannot be sent: {error}") from error

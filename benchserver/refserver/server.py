@@ -1,0 +1,132 @@
+"""Starts an embedded server, runs it until told to stop, and leaves nothing behind.
+
+Order matters at the end: first no more requests, then no more copies, then no more memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+from benchserver.clock import NS_PER_S, Clock, RealClock
+from benchserver.refserver.arena import Arena, create_shared, open_private
+from benchserver.refserver.cache import Cache
+from benchserver.refserver.config import ServerConfig
+from benchserver.refserver.copier import Copier
+from benchserver.refserver.core import Core, Handler
+from benchserver.refserver.engine_ops import EngineOps
+from benchserver.refserver.journal import Journal, write_stderr
+from benchserver.refserver.lookup_ops import LookupOps
+from benchserver.refserver.mapped_ops import MappedOps
+from benchserver.refserver.registry import Registry
+from benchserver.refserver.sessions import Sessions
+from benchserver.refserver.tasks import TaskScope
+from protocol.dialects import V056
+from protocol.ops import Op
+
+__all__ = ["ServerConfig", "serve"]
+
+HOUSEKEEPING_NS = NS_PER_S
+"""Deadlines are minutes away; a second late is early enough."""
+
+
+async def serve(
+    config: ServerConfig,
+    *,
+    on_ready: Callable[[int, int], None],
+    stop: asyncio.Event,
+    clock: Clock | None = None,
+    journal: Callable[[str], None] = write_stderr,
+) -> None:
+    """Run a server until `stop` is set or this is cancelled.
+
+    `on_ready(rpc_port, http_port)` is called once both ports answer.  Raises FatalError if the
+    server cannot start.  Threads, mappings, sockets and the segment are gone at the end, however
+    it comes.
+    """
+    # Loaded here: whoever only configures a server needs neither zmq nor aiohttp.
+    from benchserver.refserver.http import HttpServer
+    from benchserver.refserver.rpc import RpcServer
+
+    async with AsyncExitStack() as cleanup:
+        core = _open_core(config, clock or RealClock(), journal, cleanup)
+        engine_ops = EngineOps(core)
+        rpc = RpcServer(_handlers(core, engine_ops), dialect=V056, journal=core.journal)
+        cleanup.callback(rpc.close)
+        http = HttpServer(core)
+        cleanup.push_async_callback(http.close)
+        rpc_port = rpc.bind(config.host, config.port)
+        http_port = await http.bind(config.http_host, config.http_port)
+        tasks = await cleanup.enter_async_context(TaskScope())
+        tasks.start(rpc.run())
+        tasks.start(_keep_house(core, engine_ops))
+        on_ready(rpc_port, http_port)
+        await _until(stop, tasks)
+
+
+def _open_core(
+    config: ServerConfig,
+    clock: Clock,
+    journal: Callable[[str], None],
+    cleanup: AsyncExitStack,
+) -> Core:
+    arena = _open_arena(config)
+    cleanup.callback(arena.close)
+    registry = Registry()
+    cleanup.callback(registry.close)
+    copier = Copier()
+    cleanup.callback(copier.close)
+    return Core(
+        config=config,
+        clock=clock,
+        journal=Journal(clock, journal),
+        arena=arena,
+        cache=Cache(arena.nbytes),
+        sessions=Sessions(),
+        registry=registry,
+        copier=copier,
+    )
+
+
+def _open_arena(config: ServerConfig) -> Arena:
+    if config.pool_name:
+        return create_shared(config.pool_name, config.l1_bytes)
+    return open_private(config.l1_bytes)
+
+
+def _handlers(core: Core, engine_ops: EngineOps) -> dict[Op, Handler]:
+    """Return the handlers of the modes that are served; a missing one is the refusal."""
+    handlers = dict(LookupOps(core).table())
+    if core.config.serves_mapped:
+        handlers.update(MappedOps(core).table())
+    if core.config.serves_engine_driven:
+        handlers.update(engine_ops.table())
+    return handlers
+
+
+async def _keep_house(core: Core, engine_ops: EngineOps) -> None:
+    while True:
+        await core.clock.sleep_ns(HOUSEKEEPING_NS)
+        now_ns = core.clock.now_ns()
+        core.cache.expire(now_ns)
+        core.sessions.expire(now_ns)
+        engine_ops.expire(now_ns)
+        mapped, engine = core.registry.stale(now_ns)
+        for instance_id in mapped:
+            core.journal.line(f"instance {instance_id} fell silent and is unregistered")
+            core.registry.remove_mapped(instance_id)
+        for instance_id in engine:
+            core.journal.line(f"instance {instance_id} fell silent and is unregistered")
+            engine_ops.drop_instance(instance_id)
+
+
+async def _until(stop: asyncio.Event, tasks: TaskScope) -> None:
+    """Wait for the stop, or for the first task that fails."""
+    stopped = asyncio.create_task(stop.wait())
+    ends: list[asyncio.Future[Any]] = [stopped, tasks.failure]
+    try:
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopped.cancel()

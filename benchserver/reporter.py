@@ -1,0 +1,30 @@
+"""What a run tells while it runs; `benchserver.report` has the implementations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from benchserver.check.verdict import Finding
+from benchserver.history import SequenceRecord, Step
+from benchserver.result import RunResult
+
+
+class Reporter(Protocol):
+    """Receives a run's events, in order, on the event loop; must not block."""
+
+    def note(self, text: str) -> None:
+        """Say something about the set-up."""
+        ...
+
+    def step(self, seq: int, step: Step) -> None:
+        """Tell of one step of a sequence, when it ends."""
+        ...
+
+    def sequence(self, record: SequenceRecord, findings: Sequence[Finding]) -> None:
+        """Tell of a finished sequence and its judgement."""
+        ...
+
+    def finish(self, result: RunResult) -> None:
+        """Tell the result."""
+        ...

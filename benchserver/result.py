@@ -1,0 +1,53 @@
+"""The result of a run, as reports and the exit code need it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchserver.check.verdict import Ledger, Verdict
+from benchserver.config import RunConfig
+from benchserver.errors import EXIT_FAILED, EXIT_OK
+from benchserver.stats.measures import Measures
+
+
+@dataclass(slots=True, kw_only=True)
+class ServerFacts:
+    """What the run learned of its target."""
+
+    rpc_url: str
+    http_url: str
+    version: str = ""
+    release: str = ""
+    chunk_tokens: int = 0
+    transfer_mode: str = ""
+    transport: str = ""
+
+    @property
+    def embedded(self) -> bool:
+        """Tell whether the target is our own embedded server: no evidence about LMCache."""
+        return "embedded" in self.version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """Everything that a report says."""
+
+    config: RunConfig
+    server: ServerFacts
+    ledger: Ledger
+    measures: Measures
+    sequences_ok: int
+    sequences_failed: int
+    sequences_unproven: int
+    interrupted: bool
+    wall_ns: int
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return the run's verdict: the worst of all checks."""
+        return self.ledger.verdict()
+
+    @property
+    def exit_code(self) -> int:
+        """Return 0 only for a run that proved everything it was asked to."""
+        return EXIT_OK if self.verdict is Verdict.VALID else EXIT_FAILED

@@ -1,0 +1,475 @@
+"""One run from first contact to residue audit, with a clean end at any moment.
+
+Owns the order of things and their cleaning up.  The work runs as one task: it ends by itself, by
+a fatal error, or because the user asked it to stop; after each of these the server and this
+machine are left as they were found, within a bounded time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from urllib.parse import urlsplit
+
+import zmq.asyncio
+
+from benchserver.check.replies import judge_event
+from benchserver.check.residue import Residue, judge_residue, residue_of
+from benchserver.check.sequence import judge_sequence
+from benchserver.check.transport import judge_transport
+from benchserver.check.verdict import (
+    Check,
+    Finding,
+    Ledger,
+    Verdict,
+    failed,
+    passed,
+    unproven,
+    worst,
+)
+from benchserver.client import discovery
+from benchserver.client.engine_mode import EngineMode
+from benchserver.client.handle_mode import HandleMode
+from benchserver.client.http import API_ERRORS, HttpApi
+from benchserver.client.lookups import LookupDesk
+from benchserver.client.rpc import CallFailedError, RpcClient
+from benchserver.client.transfer import TransferMode
+from benchserver.client.worker import KeyMaker, Worker, instance_id
+from benchserver.clock import NS_PER_S, Clock
+from benchserver.config import RunConfig, TransferChoice, check_against_chunk, check_config
+from benchserver.errors import FatalError, UsageError, one_line
+from benchserver.history import Step
+from benchserver.kv.host import HostPool, group_patterns, place_tensors
+from benchserver.kv.pattern import GroupPattern, content_seed
+from benchserver.kv.segment import SharedSegment, segment_name, sweep_stale
+from benchserver.reporter import Reporter
+from benchserver.result import RunResult, ServerFacts
+from benchserver.scenarios.baseline import Baseline
+from benchserver.stats.measures import Measures
+from benchserver.tasks import cancel_and_wait, gather_all, in_thread
+from protocol.dialects import Dialect
+from protocol.httpapi import ServerStatus
+from protocol.messages import Event
+from protocol.ops import Op
+
+_MAX_THREADS = 4
+_CLEAN_UP_S = 20.0
+"""Cleaning up after a run that was not interrupted: a few calls, and the residue audit."""
+
+_INTERRUPTED_CLEAN_UP_S = 2.0
+"""After Ctrl-C everything must be over within 3 s, whatever the server does."""
+
+_RESIDUE_WITHIN_S = 2.0
+_RESIDUE_POLL_NS = NS_PER_S // 50
+
+
+class Run:
+    """One run; call `execute` once."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        reporter: Reporter,
+        *,
+        clock: Clock,
+        stop: asyncio.Event,
+        cancel: threading.Event,
+    ) -> None:
+        """`stop` asks for a clean end; `cancel` is shared with the worker threads."""
+        self._config = config
+        self._reporter = reporter
+        self._clock = clock
+        self._stop = stop
+        self._cancel = cancel
+        self._server = ServerFacts(rpc_url=config.rpc_url, http_url=config.http_url)
+        self._ledger = Ledger()
+        self._measures = Measures()
+        self._counts = dict.fromkeys(Verdict, 0)
+        nonce = os.urandom(5)
+        self._nonce = nonce.hex()
+        self._nonce_number = int.from_bytes(nonce, "big")
+        self._context = zmq.asyncio.Context()
+        self._executor = ThreadPoolExecutor(min(_MAX_THREADS, os.cpu_count() or 1))
+        self._http: HttpApi | None = None
+        self._rpcs: list[RpcClient] = []
+        self._workers: list[Worker] = []
+        self._segments: list[SharedSegment] = []
+        self._desk: LookupDesk | None = None
+        self._before: ServerStatus | None = None
+        self._server_gone = False
+
+    async def execute(self) -> RunResult:
+        """Run to the end and return the result.
+
+        Raises UsageError if the request turns out to be impossible; all other errors become
+        findings.
+        """
+        check_config(self._config)
+        started_ns = self._clock.now_ns()
+        work = asyncio.ensure_future(self._work())
+        stopper = asyncio.ensure_future(self._stop.wait())
+        interrupted = False
+        try:
+            await asyncio.wait({work, stopper}, return_when=asyncio.FIRST_COMPLETED)
+            interrupted = not work.done()
+            if interrupted:
+                self._cancel.set()
+        finally:
+            await cancel_and_wait([work, stopper])
+            await self._clean_up(_INTERRUPTED_CLEAN_UP_S if interrupted else _CLEAN_UP_S)
+        self._judge_end(None if interrupted or work.cancelled() else work.exception())
+        return RunResult(
+            config=self._config,
+            server=self._server,
+            ledger=self._ledger,
+            measures=self._measures,
+            sequences_ok=self._counts[Verdict.VALID],
+            sequences_failed=self._counts[Verdict.INVALID],
+            sequences_unproven=self._counts[Verdict.UNKNOWN],
+            interrupted=interrupted,
+            wall_ns=self._clock.now_ns() - started_ns,
+        )
+
+    def _judge_end(self, error: BaseException | None) -> None:
+        if error is not None and not isinstance(error, FatalError):
+            raise error
+        if error is not None:
+            self._ledger.add([failed(Check.RUN, one_line(error))])
+        elif not sum(self._counts.values()):
+            self._ledger.add([unproven(Check.RUN, "no sequence was finished: nothing is proven")])
+        else:
+            self._ledger.add([passed(Check.RUN)])
+        lost = sum(rpc.lost_connections for rpc in self._rpcs)
+        if lost:
+            self._ledger.add([failed(Check.REPLIES, f"{lost} connections to the server were lost")])
+        if not self._ledger.tallies[Check.REPLIES].failed:
+            self._ledger.add([passed(Check.REPLIES)])
+
+    async def _work(self) -> None:
+        dialect = await self._meet_server()
+        await self._first_call(dialect)
+        keys = self._make_keys()
+        await self._set_up_workers(dialect, await self._choose_transfer())
+        self._ledger.add([self._transport_finding()])
+        if self._ledger.tallies[Check.TRANSPORT].failed:
+            raise FatalError(self._ledger.tallies[Check.TRANSPORT].texts[0])
+        await self._run_sequences(self._make_scenario(keys))
+
+    # First contact
+
+    async def _meet_server(self) -> Dialect:
+        """Reach the server and learn its release."""
+        config, parts = self._config, urlsplit(self._config.rpc_url)
+        self._reporter.note(f"Connecting to LMCache MP Server at {config.rpc_url} (mode=cpu) ...")
+        host = parts.hostname or ""
+        if config.transfer is not TransferChoice.ENGINE_DRIVEN and not discovery.is_local(host):
+            raise UsageError(
+                f"--rpc-url {config.rpc_url}: {host} is not this machine, and lmcache_driven "
+                "transfer shares memory with the server; run on its host, or use "
+                "--transfer-mode engine_driven against a server without a shared-memory pool"
+            )
+        await discovery.await_port(
+            host,
+            parts.port or 0,
+            clock=self._clock,
+            wait_s=config.wait_ready_s,
+            timeout_s=config.timeout_s,
+        )
+        self._http = HttpApi(config.http_url, timeout_s=config.timeout_s)
+        try:
+            wait_s = config.wait_ready_s if config.cross_check else 0.0
+            self._server.version = await discovery.read_version(
+                self._http, clock=self._clock, wait_s=wait_s
+            )
+        except API_ERRORS as error:
+            if not config.server_release:
+                raise discovery.no_version_error(error) from error
+            self._reporter.note(f"Server version unknown: {one_line(error)}")
+        dialect = discovery.choose_dialect(self._server.version, config.server_release)
+        self._server.release = config.server_release or dialect.name
+        self._reporter.note(
+            f"Server version = {self._server.version or 'unknown'}, spoken to as "
+            f"{self._server.release}, seed = {config.seed}"
+        )
+        return dialect
+
+    async def _first_call(self, dialect: Dialect) -> None:
+        """GET_CHUNK_SIZE, and whatever can be checked once it is known."""
+        rpc = self._open_rpc(dialect, rank=0)
+        try:
+            reply = await rpc.call(Op.GET_CHUNK_SIZE)
+        except CallFailedError as error:
+            raise FatalError(
+                f"{self._config.rpc_url} is reachable, but {error}; it is no LMCache MP server of "
+                f"release {self._server.release}, or its RPC thread is dead"
+            ) from error
+        chunk_tokens = int(reply.result)
+        if not 0 < chunk_tokens <= 1 << 24:
+            raise FatalError(f"GET_CHUNK_SIZE answered {chunk_tokens}, expected a positive size")
+        self._server.chunk_tokens = chunk_tokens
+        self._reporter.note(f"Server chunk_size = {chunk_tokens}")
+        self._reporter.note(f"Resolved KV shape spec: {self._config.spec.text}")
+        check_against_chunk(self._config, chunk_tokens)
+        await self._read_status_before()
+
+    async def _read_status_before(self) -> None:
+        assert self._http is not None
+        try:
+            self._before = await self._http.status()
+        except API_ERRORS as error:
+            if self._config.cross_check:
+                text = f"/status before the run: {one_line(error)}"
+                self._ledger.add([unproven(Check.RESIDUE, text)])
+            else:
+                self._ledger.skip(Check.RESIDUE, "--no-http, and /status does not answer")
+            return
+        if self._before.chunk_size != self._server.chunk_tokens:
+            raise FatalError(
+                f"{self._config.rpc_url} has chunk size {self._server.chunk_tokens}, "
+                f"{self._config.http_url} says {self._before.chunk_size}: --rpc-url and --url are "
+                "two different servers"
+            )
+
+    async def _choose_transfer(self) -> TransferChoice:
+        assert self._http is not None
+        served = ""
+        with contextlib.suppress(*API_ERRORS):
+            served = await self._http.transfer_mode()
+        return discovery.choose_transfer(
+            self._config.transfer, served, len(self._config.spec.groups)
+        )
+
+    # Workers
+
+    def _open_rpc(self, dialect: Dialect, rank: int) -> RpcClient:
+        def observe(event: Event) -> None:
+            self._ledger.add([judge_event(event, rank)])
+
+        rpc = RpcClient(
+            self._context,
+            self._config.rpc_url,
+            dialect,
+            clock=self._clock,
+            timeout_ns=int(self._config.timeout_s * NS_PER_S),
+            observer=observe,
+        )
+        self._rpcs.append(rpc)
+        return rpc
+
+    async def _set_up_workers(self, dialect: Dialect, choice: TransferChoice) -> None:
+        config = self._config
+        for name in sweep_stale():
+            self._reporter.note(f"Removed {name}, left by a bench-server that was killed")
+        root = content_seed(config.seed, config.cache_salt)
+        patterns = group_patterns(root, config.spec)
+        for rank in range(config.tp_size):
+            rpc = self._rpcs[0] if rank == 0 else self._open_rpc(dialect, rank)
+            self._workers.append(await self._make_worker(rank, rpc, patterns, choice))
+        self._server.transfer_mode = choice.value
+        await gather_all(self._register(worker) for worker in self._workers)
+        self._server.transport = ", ".join(sorted({w.mode.transport for w in self._workers}))
+        self._reporter.note(
+            f"Transfer mode = {choice.value} over {self._server.transport}, "
+            f"{config.tp_size} {'workers' if config.tp_size > 1 else 'worker'}"
+        )
+
+    async def _make_worker(
+        self,
+        rank: int,
+        rpc: RpcClient,
+        patterns: tuple[GroupPattern, ...],
+        choice: TransferChoice,
+    ) -> Worker:
+        config = self._config
+        _, nbytes = place_tensors(config.spec)
+        segment = await in_thread(self._executor, partial(SharedSegment, nbytes, self._cancel))
+        self._segments.append(segment)
+        kv_rank = 0 if config.is_mla else rank
+        pool = await in_thread(
+            self._executor,
+            lambda: HostPool(
+                segment,
+                config.spec,
+                patterns,
+                content_rank=kv_rank,
+                ranks=config.tp_size,
+                blocks_per_chunk=self._server.chunk_tokens // config.spec.block_size,
+                cancel=self._cancel,
+            ),
+        )
+        instance = instance_id(self._nonce_number, rank)
+        mode: TransferMode
+        if choice is TransferChoice.ENGINE_DRIVEN:
+            mode = EngineMode(
+                rpc,
+                pool,
+                config.spec,
+                instance_id=instance,
+                model_name=config.model_name,
+                world_size=config.world_size,
+                chunk_tokens=self._server.chunk_tokens,
+                clock=self._clock,
+                executor=self._executor,
+            )
+        else:
+            mode = HandleMode(
+                rpc,
+                pool,
+                segment,
+                config.spec,
+                instance_id=instance,
+                model_name=config.model_name,
+                world_size=config.world_size,
+                chunk_tokens=self._server.chunk_tokens,
+                shm_name=segment_name(self._nonce, rank),
+            )
+        return Worker(
+            rank=rank, kv_rank=kv_rank, instance_id=instance, rpc=rpc, pool=pool, mode=mode
+        )
+
+    async def _register(self, worker: Worker) -> None:
+        worker.registered = True  # from now on it may be, so it is taken back at the end
+        try:
+            await worker.mode.register()
+        except CallFailedError as error:
+            raise FatalError(
+                f"rank {worker.rank}: {error}; the server does not serve --transfer-mode "
+                f"{self._server.transfer_mode} (its flag --supported-transfer-mode; auto serves "
+                "both), or it cannot map our memory or refuses this KV layout: see its log"
+            ) from error
+
+    def _transport_finding(self) -> Finding:
+        return judge_transport(
+            self._config.require_transport, {worker.mode.transport for worker in self._workers}
+        )
+
+    # The scenario
+
+    def _make_keys(self) -> KeyMaker:
+        config = self._config
+        return KeyMaker(
+            model_name=config.model_name,
+            world_size=config.world_size,
+            cache_salt=config.cache_salt,
+            readers=config.readers_per_object,
+        )
+
+    def _make_scenario(self, keys: KeyMaker) -> Baseline:
+        config = self._config
+        cross_check = config.cross_check and self._server.transport == "handle"
+        self._skip_checks(cross_check)
+        self._desk = LookupDesk(
+            self._rpcs[0],
+            keys,
+            kv_ranks=[worker.kv_rank for worker in self._workers],
+            tp_size=config.tp_size,
+            clock=self._clock,
+            timeout_ns=int(config.timeout_s * NS_PER_S),
+        )
+        return Baseline(
+            config,
+            chunk_tokens=self._server.chunk_tokens,
+            nonce=self._nonce,
+            workers=self._workers,
+            desk=self._desk,
+            keys=keys,
+            http=self._http,
+            cross_check=cross_check,
+            content_root=content_seed(config.seed, config.cache_salt),
+            clock=self._clock,
+            executor=self._executor,
+            emit=self._emit,
+        )
+
+    def _skip_checks(self, cross_check: bool) -> None:
+        if not self._config.cross_check:
+            self._ledger.skip(Check.DIGESTS, "--no-http")
+        elif not cross_check:
+            reason = "the server's digest API covers lmcache_driven workers alone"
+            self._ledger.skip(Check.DIGESTS, reason)
+        if self._config.expect_warm:
+            for check in (Check.STORE, Check.VISIBILITY, Check.WARM_LOOKUP):
+                self._ledger.skip(check, "--expect-warm stores nothing")
+
+    def _emit(self, seq: int, step: Step) -> None:
+        self._reporter.step(seq, step)
+
+    async def _run_sequences(self, scenario: Baseline) -> None:
+        seq = self._config.start
+        while self._config.end is None or seq < self._config.end:
+            if seq > self._config.start:
+                await self._clock.sleep_ns(int(self._config.interval_s * NS_PER_S))
+            record, fatal = await scenario.run_sequence(seq)
+            findings = judge_sequence(record)
+            self._ledger.add(findings)
+            self._measures.add(record)
+            self._counts[worst(findings)] += 1
+            self._reporter.sequence(record, findings)
+            if fatal is not None:
+                self._server_gone = True
+                raise fatal
+            seq += 1
+
+    # The end
+
+    async def _clean_up(self, budget_s: float) -> None:
+        """Leave the server and this machine as they were found; never takes longer than said."""
+        with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
+            await asyncio.wait_for(self._clean_server(), budget_s)
+        if not self._ledger.tallies[Check.RESIDUE].passed:
+            self._explain_residue()
+        for worker in self._workers:
+            await worker.mode.close()
+            worker.pool.close()
+        for segment in self._segments:
+            segment.close()
+        for rpc in self._rpcs:
+            await rpc.close()
+        if self._http is not None:
+            await self._http.close()
+        self._context.destroy(linger=0)
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    async def _clean_server(self) -> None:
+        if self._server_gone:
+            return
+        if self._desk is not None:
+            for request in list(self._desk.open_requests.values()):
+                await self._desk.settle(request)
+        await gather_all(self._unregister(w) for w in self._workers if w.registered)
+        if self._before is not None:
+            await self._audit(self._before)
+
+    async def _unregister(self, worker: Worker) -> None:
+        with contextlib.suppress(CallFailedError):
+            await worker.mode.unregister()
+
+    async def _audit(self, before: ServerStatus) -> None:
+        """Poll /status until nothing of ours is left, or for a bounded time."""
+        assert self._http is not None
+        ours = frozenset(worker.instance_id for worker in self._workers)
+        deadline_ns = self._clock.now_ns() + int(_RESIDUE_WITHIN_S * NS_PER_S)
+        residue: Residue | None = None
+        while residue is None or (not residue.clean and self._clock.now_ns() < deadline_ns):
+            if residue is not None:
+                await self._clock.sleep_ns(_RESIDUE_POLL_NS)
+            try:
+                residue = residue_of(before, await self._http.status(), ours)
+            except API_ERRORS as error:
+                self._ledger.add([unproven(Check.RESIDUE, one_line(error))])
+                return
+        self._ledger.add([judge_residue(residue)])
+
+    def _explain_residue(self) -> None:
+        tally = self._ledger.tallies[Check.RESIDUE]
+        if tally.failed or tally.unproven or tally.skipped:
+            return
+        if not self._workers:
+            self._ledger.skip(Check.RESIDUE, "nothing was registered")
+            return
+        why = "the server was gone" if self._server_gone else "cleaning up took too long"
+        self._ledger.add([unproven(Check.RESIDUE, f"what stays on the server is unknown: {why}")])

@@ -1,0 +1,336 @@
+"""The baseline: every sequence once cold, once warm, every byte proven.
+
+*cold*: LOOKUP must miss all, every writing rank STOREs everything.  *warm*: LOOKUP again, with a
+fresh request id each time, until the store is visible or `visible_within` ends; poison, RETRIEVE
+on every reading rank into other blocks, verify, compare digests.  With `expect_warm` the cold
+pass must hit everything and is the one that is retrieved and verified.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any
+
+from benchserver.client.http import API_ERRORS, HttpApi
+from benchserver.client.lookups import LookupDesk, OpenRequest, next_poll_ns
+from benchserver.client.rpc import CallFailedError, ConnectionLostError
+from benchserver.client.transfer import Moved, RefusedError
+from benchserver.client.worker import KeyMaker, Worker
+from benchserver.clock import NS_PER_S, Clock
+from benchserver.config import RunConfig
+from benchserver.errors import FatalError, one_line
+from benchserver.history import (
+    LookupRecord,
+    Outcome,
+    Pass,
+    SequenceRecord,
+    Step,
+    TransferRecord,
+)
+from benchserver.kv.blocks import Window, plan_blocks
+from benchserver.kv.pattern import chunk_digests
+from benchserver.kv.verify import Candidate
+from benchserver.load.workload import sequence_tokens
+from benchserver.scenarios.proof import Prover, SequencePlan
+from benchserver.tasks import gather_all, in_thread
+from protocol.errors import ProtocolError
+from protocol.keys import CacheKey
+from protocol.ops import Op
+from shapespec import chunk_bytes
+
+_REMEMBERED = 16
+"""How many past sequences a wrong page can be traced to."""
+
+_ALIVE_WITHIN_NS = 2 * NS_PER_S
+
+Emit = Callable[[int, Step], None]
+
+
+class Baseline:
+    """Runs sequences one after the other; owns no connection and no memory."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        *,
+        chunk_tokens: int,
+        nonce: str,
+        workers: Sequence[Worker],
+        desk: LookupDesk,
+        keys: KeyMaker,
+        http: HttpApi | None,
+        cross_check: bool,
+        content_root: bytes,
+        clock: Clock,
+        executor: Executor,
+        emit: Emit,
+    ) -> None:
+        self._config = config
+        self._chunk_tokens = chunk_tokens
+        self._nonce = nonce
+        self._workers = workers
+        self._desk = desk
+        self._keys = keys
+        self._http = http
+        self._cross_check = cross_check
+        self._root = content_root
+        self._prover = Prover(
+            workers,
+            http if cross_check else None,
+            executor,
+            sources=() if config.expect_warm else config.writers,
+            blocks_per_chunk=chunk_tokens // config.spec.block_size,
+            chunk_bytes=chunk_bytes(config.spec, chunk_tokens),
+        )
+        self._clock = clock
+        self._executor = executor
+        self._emit = emit
+        self._chunks = config.num_tokens // chunk_tokens
+        self._end = self._chunks * chunk_tokens
+        self._bytes = self._chunks * chunk_bytes(config.spec, chunk_tokens)
+        self._blocks_per_chunk = chunk_tokens // config.spec.block_size
+        self._past: deque[Candidate] = deque(maxlen=_REMEMBERED)
+        self._steps: list[Step] = []
+
+    async def run_sequence(self, seq: int) -> tuple[SequenceRecord, FatalError | None]:
+        """Run one sequence to its end, or to the point where the server was gone."""
+        started_ns = self._clock.now_ns()
+        self._steps = []
+        fatal: FatalError | None = None
+        try:
+            await self._both_passes(self._plan(seq))
+        except FatalError as error:
+            fatal = error
+        record = SequenceRecord(
+            seq=seq,
+            expect_warm=self._config.expect_warm,
+            cross_check=self._cross_check,
+            writers=self._config.writers,
+            readers=tuple(worker.rank for worker in self._workers),
+            steps=tuple(self._steps),
+            wall_ns=self._clock.now_ns() - started_ns,
+        )
+        return record, fatal
+
+    def _plan(self, seq: int) -> SequencePlan:
+        config = self._config
+        tokens = sequence_tokens(config.seed, seq, config.num_tokens)
+        digests = chunk_digests(self._root, tokens, self._chunk_tokens)
+        self._past.append(Candidate(label=f"seq {seq}", digests=digests))
+        plans = tuple(
+            plan_blocks(
+                num_blocks=config.spec.num_blocks,
+                request_blocks=self._chunks * self._blocks_per_chunk,
+                seed=config.seed,
+                turn=seq,
+                rank=worker.rank,
+            )
+            for worker in self._workers
+        )
+        return SequencePlan(seq=seq, tokens=tokens, digests=digests, plans=plans)
+
+    async def _both_passes(self, work: SequencePlan) -> None:
+        if self._config.expect_warm:
+            await self._expect_warm(work)
+        elif await self._cold(work):
+            await self._warm(work)
+
+    def _record(self, work: SequencePlan, step: Step) -> None:
+        self._steps.append(step)
+        self._emit(work.seq, step)
+
+    async def _cold(self, work: SequencePlan) -> bool:
+        """LOOKUP and STORE; tells whether there is something to look for afterwards."""
+        writers = [self._workers[rank] for rank in self._config.writers]
+        await gather_all(
+            in_thread(self._executor, partial(w.pool.fill, work.plans[w.rank].source, work.digests))
+            for w in writers
+        )
+        request = self._open(work, "cold")
+        found = await self._look_up(work, request, Pass.COLD, expected=0)
+        if found is None or found.outcome is not Outcome.OK:
+            await self._settle(work, request)
+            return False
+        stores = await gather_all(
+            self._transfer(work, request, w, "STORE", w.mode.store, work.plans[w.rank].source)
+            for w in writers
+        )
+        for step in stores:
+            self._record(work, step)
+        await self._check_alive(stores)
+        await self._settle(work, request)
+        return all(step.outcome is Outcome.OK for step in stores)
+
+    async def _warm(self, work: SequencePlan) -> None:
+        stored_ns = self._clock.now_ns()
+        deadline_ns = stored_ns + int(self._config.visible_within_s * NS_PER_S)
+        attempt, wait_ns = 0, 0
+        while True:
+            attempt += 1
+            request = self._open(work, f"warm-{attempt}")
+            step = await self._look_up_once(request, Pass.WARM, self._chunks)
+            now_ns = self._clock.now_ns()
+            visible = step.hits >= self._chunks
+            if step.outcome is not Outcome.OK or visible or now_ns >= deadline_ns:
+                break
+            await self._settle(work, request, quietly=True)
+            wait_ns = next_poll_ns(wait_ns)
+            await self._clock.sleep_ns(min(wait_ns, deadline_ns - now_ns))
+        step = _with_lag(step, attempts=attempt, lag_ns=now_ns - stored_ns)
+        self._record(work, step)
+        await self._check_alive([step])
+        await self._retrieve_if_hit(work, request, step)
+
+    async def _expect_warm(self, work: SequencePlan) -> None:
+        request = self._open(work, "cold")
+        step = await self._look_up(work, request, Pass.COLD, expected=self._chunks)
+        await self._retrieve_if_hit(work, request, step)
+
+    async def _retrieve_if_hit(
+        self, work: SequencePlan, request: OpenRequest, step: LookupRecord
+    ) -> None:
+        if step.outcome is not Outcome.OK or step.hits != self._chunks:
+            await self._settle(work, request)
+            return
+        await gather_all(
+            in_thread(self._executor, partial(w.pool.poison, work.plans[w.rank].destination))
+            for w in self._workers
+        )
+        moved = await gather_all(
+            self._transfer(
+                work, request, w, "RETRIEVE", w.mode.retrieve, work.plans[w.rank].destination
+            )
+            for w in self._workers
+        )
+        for transfer in moved:
+            self._record(work, transfer)
+        await self._check_alive(moved)
+        await self._settle(work, request)
+        records = await self._prover.prove(work, tuple(self._past))
+        for record in records:
+            self._record(work, record)
+
+    def _open(self, work: SequencePlan, name: str) -> OpenRequest:
+        request_id = f"bs-{self._nonce}-{work.seq}-{name}"
+        return self._desk.open(work.tokens, end=self._end, request_id=request_id)
+
+    async def _look_up(
+        self, work: SequencePlan, request: OpenRequest, which: Pass, *, expected: int
+    ) -> LookupRecord:
+        step = await self._look_up_once(request, which, expected)
+        self._record(work, step)
+        await self._check_alive([step])
+        return step
+
+    async def _look_up_once(self, request: OpenRequest, which: Pass, expected: int) -> LookupRecord:
+        started_ns = self._clock.now_ns()
+        try:
+            hits = await self._desk.lookup(request)
+        except CallFailedError as error:
+            return LookupRecord(
+                which=which,
+                outcome=Outcome.UNKNOWN,
+                hits=0,
+                expected=expected,
+                total=self._chunks,
+                latency_ns=self._clock.now_ns() - started_ns,
+                reason=_reason(error),
+            )
+        return LookupRecord(
+            which=which,
+            outcome=Outcome.OK,
+            hits=hits.chunks,
+            expected=expected,
+            total=self._chunks,
+            latency_ns=hits.latency_ns,
+        )
+
+    async def _transfer(
+        self,
+        work: SequencePlan,
+        request: OpenRequest,
+        worker: Worker,
+        name: str,
+        move: Callable[[CacheKey, Window], Coroutine[Any, Any, Moved]],
+        window: Window,
+    ) -> TransferRecord:
+        key = self._keys.key(
+            work.tokens, end=self._end, request_id=request.request_id, kv_rank=worker.kv_rank
+        )
+        started_ns = self._clock.now_ns()
+        moved, outcome, reason = Moved(latency_ns=0, chunks=0), Outcome.OK, ""
+        try:
+            moved = await move(key, window)
+        except RefusedError as error:
+            outcome, reason = Outcome.FAIL, str(error)
+        except ProtocolError as error:
+            outcome, reason = Outcome.FAIL, one_line(error)
+        except CallFailedError as error:
+            outcome, reason = Outcome.UNKNOWN, _reason(error)
+        if name == "RETRIEVE" and outcome is Outcome.OK and worker.kv_rank in request.unread:
+            request.unread.remove(worker.kv_rank)
+        return TransferRecord(
+            name=name,
+            rank=worker.rank,
+            outcome=outcome,
+            chunks=moved.chunks,
+            total=self._chunks,
+            nbytes=self._bytes if outcome is Outcome.OK else 0,
+            latency_ns=moved.latency_ns or self._clock.now_ns() - started_ns,
+            reason=reason,
+        )
+
+    async def _settle(
+        self, work: SequencePlan, request: OpenRequest, quietly: bool = False
+    ) -> None:
+        """Free and end a request; `quietly` records only what failed."""
+        ends = await self._desk.settle(request)
+        for end in ends:
+            if not quietly or end.outcome is not Outcome.OK:
+                self._record(work, end)
+        await self._check_alive(ends)
+
+    async def _check_alive(self, steps: Sequence[Any]) -> None:
+        """After an answer that did not come, end the run unless the server still answers."""
+        lost = [step.reason for step in steps if step.outcome is Outcome.UNKNOWN]
+        if not lost:
+            return
+        try:
+            await self._workers[0].rpc.call(Op.NOOP, timeout_ns=_ALIVE_WITHIN_NS)
+        except ConnectionLostError as error:
+            raise FatalError(f"the server is gone: {lost[0]}") from error
+        except CallFailedError as error:
+            http = await self._http_state()
+            raise FatalError(
+                f"the server no longer answers: {lost[0]}; then no answer to NOOP either; {http}"
+            ) from error
+
+    async def _http_state(self) -> str:
+        if self._http is None:
+            return "its HTTP API was not asked"
+        try:
+            await self._http.version()
+        except API_ERRORS:
+            return "its HTTP API is dead too"
+        return "its HTTP API still answers, so its RPC thread is dead or stuck"
+
+
+def _with_lag(step: LookupRecord, *, attempts: int, lag_ns: int) -> LookupRecord:
+    return LookupRecord(
+        which=step.which,
+        outcome=step.outcome,
+        hits=step.hits,
+        expected=step.expected,
+        total=step.total,
+        latency_ns=step.latency_ns,
+        attempts=attempts,
+        lag_ns=lag_ns,
+        reason=step.reason,
+    )
+
+
+def _reason(error: CallFailedError) -> str:
+    return one_line(str(error))

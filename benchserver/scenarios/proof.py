@@ -1,0 +1,158 @@
+"""The proof of one sequence: every byte of every reading rank, and the digests of both sides.
+
+Our hashing runs in threads while the server computes its own digests, in slices; nothing of it
+lies in a timed region.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+
+from benchserver.client.http import API_ERRORS, HttpApi
+from benchserver.client.worker import Worker
+from benchserver.errors import one_line
+from benchserver.history import DigestRecord, EvidenceRecord, Outcome
+from benchserver.kv.blocks import BlockPlan, Window
+from benchserver.kv.verify import Candidate, EvidenceKind
+from benchserver.tasks import cancel_and_wait, gather_all, in_thread
+
+_DIGEST_SLICE_BYTES = 64 << 20
+"""One digest request covers about this much, so that no single answer takes long."""
+
+_DIGESTS_AT_ONCE = 2
+
+Leg = tuple[int, str]
+"""A rank, and `source` or `destination`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequencePlan:
+    """One token sequence and its blocks on every rank."""
+
+    seq: int
+    tokens: Sequence[int]
+    digests: tuple[int, ...]
+    plans: tuple[BlockPlan, ...]
+
+
+class Prover:
+    """Looks at the bytes of all workers; `http` None leaves the digests out."""
+
+    def __init__(
+        self,
+        workers: Sequence[Worker],
+        http: HttpApi | None,
+        executor: Executor,
+        *,
+        sources: Sequence[int],
+        blocks_per_chunk: int,
+        chunk_bytes: int,
+    ) -> None:
+        """`sources` are the ranks that stored in this run."""
+        self._workers = workers
+        self._http = http
+        self._executor = executor
+        self._sources = sources
+        self._blocks_per_chunk = blocks_per_chunk
+        self._chunks_per_request = max(1, _DIGEST_SLICE_BYTES // chunk_bytes)
+
+    async def prove(
+        self, work: SequencePlan, past: tuple[Candidate, ...]
+    ) -> list[EvidenceRecord | DigestRecord]:
+        """Return what the destination blocks hold, and both sides' digests."""
+        server = asyncio.ensure_future(self._server_digests(work))
+        try:
+            evidence = await gather_all(self._evidence(work, w, past) for w in self._workers)
+            ours = await self._our_digests(work, evidence) if self._http else {}
+            answers = await server
+        finally:
+            await cancel_and_wait([server])
+        digests = [_digest_record(leg, ours[leg], answer) for leg, answer in answers.items()]
+        return [*evidence, *digests]
+
+    async def _evidence(
+        self, work: SequencePlan, worker: Worker, past: tuple[Candidate, ...]
+    ) -> EvidenceRecord:
+        window = work.plans[worker.rank].destination
+        content = await in_thread(
+            self._executor, partial(worker.pool.verify, window, work.digests, past)
+        )
+        canaries = await in_thread(self._executor, partial(worker.pool.verify_canaries, window))
+        return EvidenceRecord(rank=worker.rank, content=content, canaries=canaries)
+
+    async def _our_digests(
+        self, work: SequencePlan, evidence: Sequence[EvidenceRecord]
+    ) -> dict[Leg, tuple[str, ...]]:
+        """Return our digests of every leg.
+
+        A destination whose every byte matched has, by that, the digests of its source; any other
+        is hashed as it is.
+        """
+        ours: dict[Leg, tuple[str, ...]] = {}
+        for rank in self._sources:
+            ours[rank, "source"] = await self._hash(rank, work.plans[rank].source)
+        for record in evidence:
+            worker = self._workers[record.rank]
+            known = ours.get((worker.kv_rank, "source"))
+            if known is None or record.content.kind is not EvidenceKind.MATCH:
+                known = await self._hash(record.rank, work.plans[record.rank].destination)
+            ours[record.rank, "destination"] = known
+        return ours
+
+    async def _hash(self, rank: int, window: Window) -> tuple[str, ...]:
+        pool = self._workers[rank].pool
+        return tuple(
+            await gather_all(
+                in_thread(self._executor, partial(pool.chunk_digest, table))
+                for table in self._chunk_tables(window)
+            )
+        )
+
+    def _chunk_tables(self, window: Window) -> list[tuple[int, ...]]:
+        step = self._blocks_per_chunk
+        ids = window.block_ids
+        return [ids[start : start + step] for start in range(0, len(ids), step)]
+
+    async def _server_digests(self, work: SequencePlan) -> dict[Leg, tuple[str, ...] | str]:
+        """Return the server's digests of every leg, or why there are none."""
+        if self._http is None:
+            return {}
+        gate = asyncio.Semaphore(_DIGESTS_AT_ONCE)
+        legs = [(rank, "source", work.plans[rank].source) for rank in self._sources]
+        legs += [(w.rank, "destination", work.plans[w.rank].destination) for w in self._workers]
+        answers = await gather_all(
+            self._leg_digests(self._http, self._workers[rank], window, gate)
+            for rank, _, window in legs
+        )
+        return {(rank, leg): answer for (rank, leg, _), answer in zip(legs, answers, strict=True)}
+
+    async def _leg_digests(
+        self, http: HttpApi, worker: Worker, window: Window, gate: asyncio.Semaphore
+    ) -> tuple[str, ...] | str:
+        step = self._chunks_per_request * self._blocks_per_chunk
+        digests: list[str] = []
+        for start in range(0, len(window.block_ids), step):
+            async with gate:
+                try:
+                    digests += await http.checksums(
+                        block_ids=window.block_ids[start : start + step],
+                        blocks_per_chunk=self._blocks_per_chunk,
+                        instance_id=worker.instance_id,
+                    )
+                except API_ERRORS as error:
+                    return one_line(error)
+        return tuple(digests)
+
+
+def _digest_record(leg: Leg, ours: tuple[str, ...], answer: tuple[str, ...] | str) -> DigestRecord:
+    rank, name = leg
+    if isinstance(answer, str):
+        hint = "; --no-http switches the cross-check off"
+        return DigestRecord(
+            rank=rank, leg=name, outcome=Outcome.UNKNOWN, ours=ours, server=(), reason=answer + hint
+        )
+    return DigestRecord(rank=rank, leg=name, outcome=Outcome.OK, ours=ours, server=answer)

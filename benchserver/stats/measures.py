@@ -1,0 +1,53 @@
+"""All that a run measures, fed with records, in bounded memory."""
+
+from __future__ import annotations
+
+from benchserver.history import LookupRecord, Outcome, Pass, SequenceRecord, TransferRecord
+from benchserver.stats.latency import LatencySeries, RateSeries
+
+LOOKUP_COLD = "LOOKUP cold"
+LOOKUP_WARM = "LOOKUP warm"
+STORE = "STORE"
+RETRIEVE = "RETRIEVE"
+VISIBLE = "visibility lag"
+SEQUENCE = "sequence wall"
+
+SERIES = (LOOKUP_COLD, STORE, LOOKUP_WARM, RETRIEVE, VISIBLE, SEQUENCE)
+RATES = (STORE, RETRIEVE)
+
+
+class Measures:
+    """Latencies of answered operations, by operation and pass, and transfer rates.
+
+    Operations without a good answer are not in the latencies: they are counted as failures by
+    the checks, and `attempted` counts them too.
+    """
+
+    def __init__(self) -> None:
+        self.latencies = {name: LatencySeries() for name in SERIES}
+        self.rates = {name: RateSeries() for name in RATES}
+        self.attempted = 0
+
+    def add(self, record: SequenceRecord) -> None:
+        """Count every step of a sequence."""
+        self.latencies[SEQUENCE].add(record.wall_ns)
+        for step in record.steps:
+            if isinstance(step, LookupRecord):
+                self._add_lookup(step)
+            elif isinstance(step, TransferRecord):
+                self._add_transfer(step)
+
+    def _add_lookup(self, step: LookupRecord) -> None:
+        self.attempted += step.attempts
+        if step.outcome is not Outcome.OK:
+            return
+        name = LOOKUP_COLD if step.which is Pass.COLD else LOOKUP_WARM
+        self.latencies[name].add(step.latency_ns)
+        if step.which is Pass.WARM and step.hits >= step.expected:
+            self.latencies[VISIBLE].add(step.lag_ns)
+
+    def _add_transfer(self, step: TransferRecord) -> None:
+        self.attempted += 1
+        if step.outcome is Outcome.OK:
+            self.latencies[step.name].add(step.latency_ns)
+            self.rates[step.name].add(step.nbytes, step.latency_ns)
