@@ -159,6 +159,11 @@ class Run:
             raise FatalError(self._ledger.tallies[Check.TRANSPORT].texts[0])
         await self._run_sequences(self._make_scenario(keys))
 
+    def unlink_segments(self) -> None:
+        """Take our names out of /dev/shm, at once."""
+        for segment in self._segments:
+            segment.unlink()
+
     # First contact
 
     async def _meet_server(self) -> Dialect:

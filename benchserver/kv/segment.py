@@ -14,6 +14,7 @@ import mmap
 import os
 import re
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 from benchserver.errors import FatalError
@@ -59,7 +60,9 @@ class SharedSegment:
     def link(self, name: str) -> None:
         """Give the segment a name, so that a server can map it."""
         try:
-            os.link(f"/proc/self/fd/{self._fd}", SHM_DIR / name, follow_symlinks=True)
+            # With a directory descriptor Python calls linkat(2), which follows /proc's link.
+            with _opened_directory(SHM_DIR) as directory:
+                os.link(f"/proc/self/fd/{self._fd}", name, dst_dir_fd=directory)
         except OSError as error:
             raise FatalError(
                 f"shared memory: cannot name the segment {SHM_DIR / name}: {error.strerror}"
@@ -81,6 +84,15 @@ class SharedSegment:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+@contextlib.contextmanager
+def _opened_directory(path: Path) -> Iterator[int]:
+    directory = os.open(path, os.O_DIRECTORY | os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield directory
+    finally:
+        os.close(directory)
 
 
 def _open_unnamed() -> int:

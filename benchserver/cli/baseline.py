@@ -1,0 +1,139 @@
+"""Options of the baseline run to a RunConfig, and the run to an exit code."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from benchserver.config import (
+    DEFAULT_BLOCK_SIZE,
+    DEFAULT_NUM_BLOCKS,
+    RunConfig,
+    TransferChoice,
+    check_config,
+    check_output_path,
+    normalize_http_url,
+    normalize_rpc_url,
+)
+from benchserver.errors import FatalError, UsageError
+from shapespec import ShapeSpec, SpecError, parse_shape_spec
+
+_SEED_BITS = 32
+
+
+def build_config(options: Mapping[str, Any]) -> RunConfig:
+    """Return the run's configuration; UsageError for what cannot be asked for."""
+    spec = _spec(options)
+    seed = options["seed"]
+    config = RunConfig(
+        rpc_url=normalize_rpc_url(options["rpc_url"]),
+        http_url=normalize_http_url(options["url"]),
+        transfer=TransferChoice(options["transfer_mode"]),
+        spec=spec,
+        num_tokens=options["num_tokens"],
+        start=options["start"],
+        end=options["end"],
+        interval_s=options["interval"],
+        tp_size=options["tp_size"],
+        model_name=options["model_name"],
+        seed=secrets.randbits(_SEED_BITS) if seed is None else seed,
+        cache_salt=options["cache_salt"],
+        expect_warm=options["expect_warm"],
+        cross_check=not options["no_http"],
+        require_transport=options["require_transport"] or "",
+        server_release=options["server_release"],
+        timeout_s=options["timeout"],
+        visible_within_s=options["visible_within"],
+        wait_ready_s=options["wait_ready"],
+    )
+    check_config(config)
+    if config.expect_warm and seed is None:
+        raise UsageError("--expect-warm needs --seed, the seed that the earlier run printed")
+    if options["use_mla"] and not config.is_mla:
+        raise UsageError(f"--use-mla needs kv_size 1 in every group, the shape spec is {spec.text}")
+    return config
+
+
+def _spec(options: Mapping[str, Any]) -> ShapeSpec:
+    text = options["kvcache_shape_spec"]
+    if text is None:
+        blocks = options["num_blocks"] or DEFAULT_NUM_BLOCKS
+        size = options["block_size"] or DEFAULT_BLOCK_SIZE
+        text = f"(2,{blocks},{size},8,128):float16:32"
+    try:
+        return parse_shape_spec(text)
+    except SpecError as error:
+        raise UsageError(f"--kvcache-shape-spec: {error}") from error
+
+
+def _overridden(options: Mapping[str, Any], spec: ShapeSpec) -> list[str]:
+    """Say which of --num-blocks and --block-size a given spec overrides."""
+    if options["kvcache_shape_spec"] is None:
+        return []
+    pairs = (
+        ("--num-blocks", options["num_blocks"], "NB", spec.num_blocks),
+        ("--block-size", options["block_size"], "BS", spec.block_size),
+    )
+    return [
+        f"{option} {given} is overridden by the shape spec's {name} = {value}"
+        for option, given, name, value in pairs
+        if given is not None and given != value
+    ]
+
+
+def run_baseline(ctx: click.Context, options: Mapping[str, Any]) -> int:
+    """Run, report, and return the exit code."""
+    config = build_config(options)
+    for option, path in (("--json", options["json_path"]), ("--junit", options["junit_path"])):
+        if path is not None:
+            check_output_path(option, path)
+    _check_mode(ctx, options)
+
+    from benchserver.report.text import TextReporter, make_printer
+
+    total = None if config.end is None else config.end - config.start
+    reporter = TextReporter(make_printer(total), quiet=options["quiet"])
+    try:
+        for text in _overridden(options, config.spec):
+            reporter.note(text)
+        return _run(config, options, reporter)
+    finally:
+        reporter.close()
+
+
+def _run(config: RunConfig, options: Mapping[str, Any], reporter: Any) -> int:
+    from benchserver.embedded import embedded_server
+    from benchserver.process import run_to_end
+    from benchserver.report.files import json_bytes, junit_document, write_report
+
+    if options["embedded"]:
+        with embedded_server(config.spec, config.tp_size, config.num_tokens) as server:
+            config = replace(config, rpc_url=server.rpc_url, http_url=server.http_url)
+            result = run_to_end(config, reporter)
+    else:
+        result = run_to_end(config, reporter)
+    if options["json_path"] is not None:
+        write_report(options["json_path"], json_bytes(result))
+    if options["junit_path"] is not None:
+        write_report(options["junit_path"], junit_document(result))
+    return result.exit_code
+
+
+def _check_mode(ctx: click.Context, options: Mapping[str, Any]) -> None:
+    """Refuse what the mode cannot do; --embedded means cpu unless gpu was asked for."""
+    if options["mode"] == "cpu":
+        return
+    asked = ctx.get_parameter_source("mode") is not click.core.ParameterSource.DEFAULT
+    if options["embedded"]:
+        if asked:
+            raise UsageError("--embedded serves --mode cpu alone")
+        return
+    from benchserver.kv.cuda import device_count
+
+    if device_count() == 0:
+        raise FatalError("--mode gpu: this machine has no usable CUDA device; use --mode cpu")
+    raise FatalError("--mode gpu: not part of this version yet; use --mode cpu")

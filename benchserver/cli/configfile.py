@@ -1,0 +1,72 @@
+"""`--config FILE`: a TOML file with options by their long names, as defaults for the others.
+
+    rpc-url = "tcp://localhost:5555"
+    end = 20
+    [serve]
+    port = 5555
+
+Command line and environment win over it.  Unknown names are refused.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
+
+_MAX_BYTES = 1 << 20
+
+
+def load_config(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Put the file's values into the context's defaults; a click callback."""
+    if value is not None:
+        ctx.default_map = {**(ctx.default_map or {}), **_read(ctx, value)}
+    return value
+
+
+def _read(ctx: click.Context, path: str) -> dict[str, Any]:
+    try:
+        text = Path(path).read_bytes()[: _MAX_BYTES + 1]
+        if len(text) > _MAX_BYTES:
+            raise click.BadParameter(f"{path} is longer than {_MAX_BYTES} bytes")
+        document = tomllib.loads(text.decode("utf-8"))
+    except OSError as error:
+        raise click.BadParameter(f"{path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise click.BadParameter(f"{path} is no TOML: {' '.join(str(error).split())}") from error
+    return _checked(ctx.command, document, path)
+
+
+def _checked(command: click.Command, document: dict[str, Any], path: str) -> dict[str, Any]:
+    """Translate option names to parameter names, table by table; refuse unknown ones."""
+    names = {
+        option.lstrip("-"): parameter.name or ""
+        for parameter in command.params
+        for option in (*parameter.opts, *parameter.secondary_opts)
+    }
+    result: dict[str, Any] = {}
+    for key, value in document.items():
+        if isinstance(value, dict):
+            result[key] = _checked(_subcommand(command, key, path), value, path)
+        elif key not in names or key in ("config", "help", "version"):
+            known = ", ".join(sorted(set(names) - {"config", "help", "version"}))
+            raise click.BadParameter(f"{path}: unknown option {key!a}; known: {known}")
+        elif isinstance(value, list):
+            raise click.BadParameter(f"{path}: {key} is an array, expected a single value")
+        else:
+            result[names[key]] = (not value) if key.startswith("no-") else value
+    return result
+
+
+def _subcommand(command: click.Command, name: str, path: str) -> click.Command:
+    found = command.commands.get(name) if isinstance(command, click.Group) else None
+    if found is None:
+        raise click.BadParameter(f"{path}: unknown table [{name}]")
+    return found

@@ -1,0 +1,304 @@
+"""`bench-server` and its commands; every option also from BENCH_SERVER_* and --config."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from benchserver.cli.configfile import load_config
+from benchserver.cli.types import StrictFloat, StrictInt
+from benchserver.errors import EXIT_FAILED, EXIT_USAGE, HarnessError, one_line
+
+_COUNT = StrictInt(1, 2**31 - 1)
+_SEQUENCE = StrictInt(0, 1 << 40)
+_SECONDS = StrictFloat(0, 86_400.0 * 366)
+_DEFAULT_RPC_URL = "tcp://localhost:5555"
+_DEFAULT_HTTP_URL = "http://localhost:8080"
+
+
+class OneLineGroup(click.Group):
+    """A group whose errors are one line each: usage exits 2, a fatal error 1."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run, and exit the process with the documented code."""
+        kwargs["standalone_mode"] = False
+        try:
+            code = super().main(*args, **kwargs)
+        except click.UsageError as error:
+            _complain(_usage_text(error))
+            sys.exit(EXIT_USAGE)
+        except HarnessError as error:
+            _complain(str(error))
+            sys.exit(error.exit_code)
+        except (click.Abort, KeyboardInterrupt):
+            _complain("interrupted before the run began: nothing is proven")
+            sys.exit(EXIT_FAILED)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _usage_text(error: click.UsageError) -> str:
+    text = error.format_message().rstrip(".")
+    return f"{text}; see bench-server --help"
+
+
+def _complain(text: str) -> None:
+    click.echo(f"bench-server: error: {one_line(text, 2000)}", err=True)
+
+
+def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            click.echo(f"bench-server {version('bench-server')}")
+        except PackageNotFoundError:
+            click.echo("bench-server (not installed)")
+        ctx.exit()
+
+
+@click.group(
+    cls=OneLineGroup,
+    invoke_without_command=True,
+    context_settings={
+        "auto_envvar_prefix": "BENCH_SERVER",
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 100,
+    },
+)
+@click.option(
+    "--config",
+    type=str,
+    is_eager=True,
+    callback=load_config,
+    metavar="FILE",
+    help="TOML file with defaults for all options.",
+)
+@click.option(
+    "--rpc-url",
+    default=_DEFAULT_RPC_URL,
+    show_default=True,
+    metavar="URL",
+    help="The server's ZMQ address: tcp://host:port or host:port.",
+)
+@click.option(
+    "--url",
+    default=_DEFAULT_HTTP_URL,
+    show_default=True,
+    metavar="URL",
+    help="The server's HTTP API, for its release, the digests and the residue audit.",
+)
+@click.option(
+    "--no-http",
+    is_flag=True,
+    help="Leave out the digest cross-check (and accept a server without HTTP).",
+)
+@click.option(
+    "--server-release",
+    default="",
+    metavar="X.Y.Z",
+    help="Speak as to this server release, instead of asking /version.",
+)
+@click.option(
+    "--mode",
+    type=click.Choice(["gpu", "cpu"]),
+    default="gpu",
+    show_default=True,
+    help="Where the KV pools lie.",
+)
+@click.option(
+    "--transfer-mode",
+    type=click.Choice(["auto", "lmcache_driven", "engine_driven"]),
+    default="auto",
+    show_default=True,
+    help="Who copies the KV pages.",
+)
+@click.option(
+    "--require-transport",
+    type=click.Choice(["shm", "inline", "handle"]),
+    default=None,
+    help="Fail unless the bytes take this way.",
+)
+@click.option(
+    "--kvcache-shape-spec",
+    default=None,
+    metavar="SPEC",
+    help="(kv_size,NB,BS,NH,HS):dtype:layers[;...]  [default: (2,1024,16,8,128):float16:32]",
+)
+@click.option(
+    "--num-blocks",
+    type=_COUNT,
+    default=None,
+    help="NB of the default shape spec; a given spec wins.  [default: 1024]",
+)
+@click.option(
+    "--block-size",
+    type=_COUNT,
+    default=None,
+    help="BS of the default shape spec; a given spec wins.  [default: 16]",
+)
+@click.option(
+    "--num-tokens",
+    type=StrictInt(1, 1 << 24),
+    default=512,
+    show_default=True,
+    help="Tokens of a sequence; whole chunks are cached.",
+)
+@click.option("--start", type=_SEQUENCE, default=0, show_default=True, help="First sequence.")
+@click.option(
+    "--end",
+    type=_SEQUENCE,
+    default=None,
+    help="Stop before this sequence.  [default: run until Ctrl-C]",
+)
+@click.option(
+    "--interval",
+    type=_SECONDS,
+    default=0.5,
+    show_default=True,
+    help="Seconds between one sequence's end and the next one's start.",
+)
+@click.option(
+    "--tp-size",
+    type=StrictInt(1, 256),
+    default=1,
+    show_default=True,
+    help="Tensor-parallel ranks: workers with a pool and a connection each.",
+)
+@click.option(
+    "--use-mla",
+    is_flag=True,
+    help="Insist on MLA: one KV shared by all ranks (every kv_size must be 1).",
+)
+@click.option(
+    "--model-name",
+    default="bench-server",
+    show_default=True,
+    metavar="NAME",
+    help="Model name in the cache keys.",
+)
+@click.option("--cache-salt", default="", metavar="SALT", help="Tenant salt in the cache keys.")
+@click.option(
+    "--seed",
+    type=StrictInt(0, 2**63 - 1),
+    default=None,
+    help="Seed of tokens and content.  [default: drawn, and printed]",
+)
+@click.option(
+    "--expect-warm",
+    is_flag=True,
+    help="The cache must hold what an earlier run with this --seed stored.",
+)
+@click.option(
+    "--timeout",
+    type=StrictFloat(0.001, 86_400.0),
+    default=10.0,
+    show_default=True,
+    help="Deadline of every call, in seconds.",
+)
+@click.option(
+    "--visible-within",
+    type=_SECONDS,
+    default=2.0,
+    show_default=True,
+    help="Seconds within which a store must be visible to LOOKUP.",
+)
+@click.option(
+    "--wait-ready",
+    type=_SECONDS,
+    default=0.0,
+    show_default=True,
+    help="Seconds to wait for a server that is still starting.",
+)
+@click.option("--json", "json_path", default=None, metavar="PATH", help="Write a JSON report.")
+@click.option(
+    "--junit",
+    "junit_path",
+    default=None,
+    metavar="PATH",
+    help="Write a JUnit XML report, one case a check.",
+)
+@click.option("--quiet", is_flag=True, help="Print failures and the result only.")
+@click.option(
+    "--embedded",
+    is_flag=True,
+    help="Start the embedded server on free ports, and run against it (cpu mode).",
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Print the version.",
+)
+@click.pass_context
+def cli(ctx: click.Context, /, **options: Any) -> int:
+    """Prove that an LMCache MP cache server returns every byte, and measure it.
+
+    Without a command: the baseline run.  Exit code 0: everything asked for was proven; 1: something
+    failed or stayed unproven; 2: wrong usage.
+    """
+    if ctx.invoked_subcommand is not None:
+        return 0
+    from benchserver.cli.baseline import run_baseline
+
+    return run_baseline(ctx, options)
+
+
+@cli.command(context_settings={"auto_envvar_prefix": "BENCH_SERVER_SERVE"})
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address of the ZMQ port.")
+@click.option(
+    "--port",
+    type=StrictInt(0, 65535),
+    default=5555,
+    show_default=True,
+    help="ZMQ port; 0: any free one.",
+)
+@click.option("--http-host", default="127.0.0.1", show_default=True, help="Address of HTTP.")
+@click.option(
+    "--http-port",
+    type=StrictInt(0, 65535),
+    default=8080,
+    show_default=True,
+    help="HTTP port; 0: any free one.",
+)
+@click.option(
+    "--chunk-size",
+    type=StrictInt(1, 1 << 20),
+    default=256,
+    show_default=True,
+    help="Tokens of a chunk.",
+)
+@click.option(
+    "--l1-size-gb",
+    type=StrictFloat(0.00001, 1 << 20),
+    default=1.0,
+    show_default=True,
+    help="Size of the cache, in GiB.",
+)
+@click.option(
+    "--supported-transfer-mode",
+    type=click.Choice(["auto", "lmcache_driven", "engine_driven"]),
+    default="auto",
+    show_default=True,
+    help="Transfer modes to serve.",
+)
+@click.option(
+    "--shm-name",
+    default="",
+    metavar="NAME",
+    help="Name of a shared-memory pool for engine_driven; without one bytes go inline.",
+)
+@click.option(
+    "--stop-with-stdin",
+    is_flag=True,
+    hidden=True,
+    help="Stop when standard input ends: the parent is gone.",
+)
+def serve(**options: Any) -> int:
+    """Run the embedded MP server (CPU; for newcomers and self-tests)."""
+    from benchserver.cli.serve import run_server
+
+    return run_server(options)

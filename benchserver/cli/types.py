@@ -1,0 +1,56 @@
+"""Strict parameter types: plain ASCII numbers, and nothing that Python alone would take."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import click
+
+_INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+_NUMBER = re.compile(r"-?[0-9]{1,19}(?:\.[0-9]{1,9})?(?:[eE][+-]?[0-9]{1,2})?", re.ASCII)
+
+
+class StrictInt(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """A decimal integer within bounds: no sign but minus, no underscore, no foreign digits."""
+
+    name = "integer"
+
+    def __init__(self, low: int, high: int) -> None:
+        self._low = low
+        self._high = high
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the integer, or fail with the value and the bounds."""
+        if isinstance(value, bool) or not isinstance(value, int):
+            if not isinstance(value, str) or not _INTEGER.fullmatch(value.strip(" ")):
+                self.fail(f"{ascii(value)[:60]} is not a decimal integer", param, ctx)
+            value = int(value)
+        if not self._low <= value <= self._high:
+            self.fail(f"{value} is out of range, expected {self._low} to {self._high}", param, ctx)
+        return int(value)
+
+
+class StrictFloat(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """A finite decimal number within bounds."""
+
+    name = "number"
+
+    def __init__(self, low: float, high: float) -> None:
+        self._low = low
+        self._high = high
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the number, or fail with the value and the bounds."""
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            if not isinstance(value, str) or not _NUMBER.fullmatch(value.strip(" ")):
+                self.fail(f"{ascii(value)[:60]} is not a decimal number", param, ctx)
+            value = float(value)
+        if not math.isfinite(value) or not self._low <= value <= self._high:
+            self.fail(
+                f"{value:g} is out of range, expected {self._low:g} to {self._high:g}", param, ctx
+            )
+        return float(value)

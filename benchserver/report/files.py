@@ -1,0 +1,127 @@
+"""Report files: JSON for machines, JUnit XML with one case a check for CI."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from benchserver.check.verdict import MEANINGS, Verdict
+from benchserver.errors import FatalError
+from benchserver.report.lines import replay_command
+from benchserver.result import RunResult
+from benchserver.stats.measures import RATES, SERIES
+
+JSON_FORMAT = 1
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def result_document(result: RunResult) -> dict[str, Any]:
+    """Return the JSON report; times in milliseconds, as their names say."""
+    config, server, measures = result.config, result.server, result.measures
+    total = result.sequences_ok + result.sequences_failed + result.sequences_unproven
+    return {
+        "format": JSON_FORMAT,
+        "verdict": result.verdict.name.lower(),
+        "exit_code": result.exit_code,
+        "interrupted": result.interrupted,
+        "wall_s": result.wall_ns / 1e9,
+        "server": {**asdict(server), "embedded": server.embedded},
+        "config": {
+            "spec": config.spec.text,
+            "num_tokens": config.num_tokens,
+            "start": config.start,
+            "end": config.end,
+            "interval_s": config.interval_s,
+            "tp_size": config.tp_size,
+            "mla": config.is_mla,
+            "model_name": config.model_name,
+            "cache_salt": config.cache_salt,
+            "seed": config.seed,
+            "expect_warm": config.expect_warm,
+            "cross_check": config.cross_check,
+            "transfer_mode": config.transfer.value,
+        },
+        "sequences": {
+            "attempted": total,
+            "proven": result.sequences_ok,
+            "failed": result.sequences_failed,
+            "unproven": result.sequences_unproven,
+        },
+        "calls_attempted": measures.attempted,
+        "checks": {
+            check.value: {
+                "verdict": tally.verdict.name.lower(),
+                "passed": tally.passed,
+                "failed": tally.failed,
+                "unproven": tally.unproven,
+                "not_evaluated": tally.skipped,
+                "texts": tally.texts,
+            }
+            for check, tally in result.ledger.tallies.items()
+        },
+        "latency": {
+            name: asdict(summary)
+            for name in SERIES
+            if (summary := measures.latencies[name].summary()) is not None
+        },
+        "throughput_gb_per_s": {
+            name: rate for name in RATES if (rate := measures.rates[name].gigabytes_per_s())
+        },
+        "replay": replay_command(result),
+    }
+
+
+def junit_document(result: RunResult) -> bytes:
+    """Return JUnit XML: one case a check, failed ones with their texts."""
+    tallies = result.ledger.tallies
+    bad = sum(tally.verdict is not Verdict.VALID for tally in tallies.values())
+    suite = ElementTree.Element(
+        "testsuite",
+        name="bench-server",
+        tests=str(len(tallies)),
+        failures=str(bad),
+        errors="0",
+        skipped=str(
+            sum(bool(t.skipped) and not t.failed and not t.passed for t in tallies.values())
+        ),
+        time=f"{result.wall_ns / 1e9:.3f}",
+    )
+    for check, tally in tallies.items():
+        case = ElementTree.SubElement(
+            suite, "testcase", classname="bench-server", name=check.value, time="0"
+        )
+        if tally.verdict is not Verdict.VALID:
+            message = _xml_text(tally.texts[0] if tally.texts else "never evaluated")
+            failure = ElementTree.SubElement(case, "failure", message=message)
+            failure.text = _xml_text(f"{MEANINGS[check]}\n" + "\n".join(tally.texts))
+        elif tally.skipped and not tally.passed:
+            ElementTree.SubElement(case, "skipped", message=_xml_text(tally.skipped))
+    document: bytes = ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)
+    return document
+
+
+def _xml_text(text: str) -> str:
+    return _NOT_XML.sub("?", text)
+
+
+def json_bytes(result: RunResult) -> bytes:
+    """Return the JSON report as it is written."""
+    return json.dumps(result_document(result), indent=2).encode() + b"\n"
+
+
+def write_report(path: str, content: bytes) -> None:
+    """Write a report file whole or not at all; FatalError if it cannot be written."""
+    target = Path(path)
+    try:
+        with tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as temporary:
+            temporary.write(content)
+        Path(temporary.name).chmod(0o644)
+        os.replace(temporary.name, target)
+    except OSError as error:
+        raise FatalError(f"cannot write the report {path}: {error.strerror}") from error

@@ -1,0 +1,191 @@
+"""Records and results as lines of text: pure.  A line is a text and the name of its style."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchserver.check.verdict import Finding, Verdict
+from benchserver.history import (
+    EndRecord,
+    LookupRecord,
+    Outcome,
+    Pass,
+    SequenceRecord,
+    Step,
+    TransferRecord,
+)
+from benchserver.result import RunResult
+from benchserver.stats.measures import RATES, SERIES
+
+PLAIN, GOOD, BAD, FAINT = "plain", "good", "bad", "faint"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of output."""
+
+    text: str
+    style: str = PLAIN
+
+
+def step_line(seq: int, step: Step) -> Line | None:
+    """Return the line for one step, or None for steps that have none of their own."""
+    describe = _STEP_LINES.get(type(step))
+    return None if describe is None else describe(seq, step)
+
+
+def _lookup_line(seq: int, step: LookupRecord) -> Line:
+    name = "LOOKUP cold:  " if step.which is Pass.COLD else "LOOKUP warm:  "
+    if step.outcome is not Outcome.OK:
+        return Line(f"[seq={seq}] {name}{step.reason}", BAD)
+    text = f"[seq={seq}] {name}{step.hits}/{step.total} chunks hit ({step.latency_ns / 1e6:.2f} ms)"
+    if step.attempts > 1:
+        text += f", visible after {step.lag_ns / 1e6:.1f} ms and {step.attempts} lookups"
+    return Line(text, PLAIN if step.hits == step.expected else BAD)
+
+
+def _transfer_line(seq: int, step: TransferRecord) -> Line:
+    verb = {"STORE": "stored", "RETRIEVE": "retrieved"}[step.name]
+    rank = f" (rank {step.rank})" if step.rank else ""
+    head = f"[seq={seq}] {step.name + ':':<14}"
+    if step.outcome is not Outcome.OK:
+        return Line(f"{head}{step.reason}{rank}", BAD)
+    return Line(f"{head}{step.chunks} chunks {verb} ({step.latency_ns / 1e6:.2f} ms){rank}")
+
+
+def _end_line(seq: int, step: EndRecord) -> Line | None:
+    if step.outcome is Outcome.OK:
+        return None
+    return Line(f"[seq={seq}] {step.name}: {step.reason}", BAD)
+
+
+_STEP_LINES: Mapping[type, Callable[[int, Any], Line | None]] = {
+    LookupRecord: _lookup_line,
+    TransferRecord: _transfer_line,
+    EndRecord: _end_line,
+}
+
+
+def sequence_lines(record: SequenceRecord, findings: Sequence[Finding]) -> list[Line]:
+    """Return the verdict on a sequence: one line if it is proven, else one a failure."""
+    bad = [finding for finding in findings if finding.verdict is not Verdict.VALID]
+    if not bad:
+        return [Line(f"[seq={record.seq}] CHECKSUM MATCH OK", GOOD)]
+    return [Line(f"[seq={record.seq}] {_tag(f)} {f.check.value}: {f.text}", BAD) for f in bad]
+
+
+def _tag(finding: Finding) -> str:
+    return "FAILED" if finding.verdict is Verdict.INVALID else "UNPROVEN"
+
+
+def summary_lines(result: RunResult) -> list[Line]:
+    """Return the summary: counts, checks, latencies, rates, target, verdict."""
+    return [
+        Line(""),
+        _count_line(result),
+        *_check_lines(result),
+        *_latency_lines(result),
+        *_rate_lines(result),
+        _target_line(result),
+        *_verdict_lines(result),
+    ]
+
+
+def _count_line(result: RunResult) -> Line:
+    total = result.sequences_ok + result.sequences_failed + result.sequences_unproven
+    stopped = " (interrupted)" if result.interrupted else ""
+    return Line(
+        f"Sequences: {total} run, {result.sequences_ok} proven, {result.sequences_failed} failed, "
+        f"{result.sequences_unproven} unproven, in {result.wall_ns / 1e9:.2f} s{stopped}"
+    )
+
+
+def _check_lines(result: RunResult) -> list[Line]:
+    lines = [Line(f"{'check':<14}{'passed':>10}{'failed':>10}{'unproven':>10}", FAINT)]
+    for check, tally in result.ledger.tallies.items():
+        if tally.skipped and not (tally.passed or tally.failed or tally.unproven):
+            lines.append(Line(f"{check.value:<14}not evaluated: {tally.skipped}", FAINT))
+            continue
+        style = PLAIN if tally.verdict is Verdict.VALID else BAD
+        numbers = f"{tally.passed:>10}{tally.failed:>10}{tally.unproven:>10}"
+        ran = tally.passed or tally.failed or tally.unproven
+        lines.append(Line(f"{check.value:<14}{numbers}{'' if ran else '  (never run)'}", style))
+    return lines
+
+
+def _latency_lines(result: RunResult) -> list[Line]:
+    columns = ("count", "mean", "min", "p50", "p99", "max")
+    head = "".join(f"{name:>10}" for name in columns)
+    lines = [Line(f"{'latency [ms]':<14}{head}", FAINT)]
+    for name in SERIES:
+        summary = result.measures.latencies[name].summary()
+        if summary is None:
+            continue
+        values = (
+            summary.mean_ms,
+            summary.min_ms,
+            summary.p50_ms,
+            summary.p99_ms,
+            summary.max_ms,
+        )
+        numbers = "".join(f"{value:>10.2f}" for value in values)
+        lines.append(Line(f"{name:<14}{summary.count:>10}{numbers}"))
+    return lines if len(lines) > 1 else []
+
+
+def _rate_lines(result: RunResult) -> list[Line]:
+    rates = ((name, result.measures.rates[name].gigabytes_per_s()) for name in RATES)
+    shown = [f"{name} {rate:.2f} GB/s" for name, rate in rates if rate is not None]
+    return [Line(f"Throughput: {', '.join(shown)}")] if shown else []
+
+
+def _target_line(result: RunResult) -> Line:
+    server = result.server
+    if server.embedded:
+        kind = "bench-server's embedded server: no evidence about LMCache"
+    else:
+        kind = f"LMCache MP server {server.version or server.release or '(release unknown)'}"
+    return Line(f"Target: {kind}, {server.transfer_mode or 'no transfer mode'} over "
+                f"{server.transport or 'no transport'}")  # fmt: skip
+
+
+def _verdict_lines(result: RunResult) -> list[Line]:
+    verdict = result.verdict
+    if verdict is Verdict.VALID:
+        return [Line("RESULT: PASS, everything asked for was proven (exit 0)", GOOD)]
+    word = "FAIL" if verdict is Verdict.INVALID else "UNPROVEN"
+    lines = [
+        Line(f"{check.value}: {tally.texts[0]}", BAD)
+        for check, tally in result.ledger.tallies.items()
+        if tally.verdict is not Verdict.VALID and tally.texts
+    ]
+    lines.append(
+        Line(f"RESULT: {word} (exit 1); figures above are of a run that did not pass", BAD)
+    )
+    lines.append(Line(f"Replay: {replay_command(result)}"))
+    return lines
+
+
+def replay_command(result: RunResult) -> str:
+    """Return the command that asks for the same sequences again."""
+    config = result.config
+    words = ["bench-server", "--mode", "cpu", "--seed", str(config.seed)]
+    words += ["--kvcache-shape-spec", config.spec.text, "--num-tokens", str(config.num_tokens)]
+    words += ["--start", str(config.start), "--tp-size", str(config.tp_size)]
+    words += ["--transfer-mode", config.transfer.value]
+    if config.end is not None:
+        words += ["--end", str(config.end)]
+    if config.expect_warm:
+        words.append("--expect-warm")
+    if config.cache_salt:
+        words += ["--cache-salt", config.cache_salt]
+    if not config.cross_check:
+        words.append("--no-http")
+    if not result.server.embedded:
+        words += ["--rpc-url", config.rpc_url, "--url", config.http_url]
+    else:
+        words.append("--embedded")
+    return shlex.join(words)

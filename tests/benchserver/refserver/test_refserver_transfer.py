@@ -1,0 +1,275 @@
+"""Layouts and copies: pages to chunk objects and back, byte for byte, in every format."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchserver.refserver import block_ids as ids_of
+from benchserver.refserver.layout import KvLayout, layout_of
+from benchserver.refserver.refusal import RefusalError
+from benchserver.refserver.transfer import (
+    ChunkCopy,
+    Pages,
+    paged_view,
+    retrieve_chunks,
+    runs,
+    store_chunks,
+    tensor_over,
+)
+from protocol.handles import CpuShmHandle, contiguous_strides
+
+CHUNK = 8
+ITEM = {"float16": 2, "bfloat16": 2, "float32": 4, "uint8": 1}
+
+
+def handle(shape: tuple[int, ...], dtype: str = "float16", offset: int = 0) -> CpuShmHandle:
+    items = offset + int(np.prod(shape))
+    return CpuShmHandle(
+        shm_name="s",
+        nbytes=items * ITEM[dtype],
+        dtype=dtype,
+        shape=shape,
+        stride=contiguous_strides(shape),
+        storage_offset=offset,
+    )
+
+
+def layout(
+    handles: list[CpuShmHandle], infos: list[dict[str, Any]] | None = None, **hints: Any
+) -> KvLayout:
+    return layout_of(handles, hints, infos or [], engine_type="vllm", chunk_size=CHUNK)
+
+
+def info(group: int, layers: list[int], tokens: int = 0) -> dict[str, Any]:
+    return {"engine_group_id": group, "layer_indices": layers, "tokens_per_block": tokens}
+
+
+def tensors(handles: list[CpuShmHandle], seed: int) -> list[Pages]:
+    rng = np.random.default_rng(seed)
+    return [tensor_over(bytearray(rng.bytes(h.nbytes)), h) for h in handles]
+
+
+def pages_of(plan: KvLayout, layers: list[Pages]) -> list[Pages]:
+    views = list(layers)
+    for group in plan.groups:
+        for layer in group.layers:
+            views[layer] = paged_view(layers[layer], group.geometry)
+    return views
+
+
+def copy_of(plan: KvLayout, data: Any, *ids: tuple[int, ...], skip: int = 0) -> ChunkCopy:
+    return ChunkCopy(data=data, block_ids=ids, skip_blocks=(skip,) * len(plan.groups))
+
+
+FORMATS: dict[str, tuple[tuple[int, ...], str, dict[str, str]]] = {
+    "classical": ((2, 6, 4, 3, 5), "float16", {}),
+    "classical HND": ((2, 6, 3, 4, 5), "bfloat16", {"kv_layout": "HND"}),
+    "blocks first": ((6, 2, 4, 3, 5), "float32", {}),
+    "blocks first HND": ((6, 2, 3, 4, 5), "uint8", {"kv_layout": "HND"}),
+    "MLA": ((6, 4, 7), "float16", {}),
+}
+
+
+def token_row(name: str, tensor: Pages, plane: int, block: int, slot: int) -> bytes:
+    """The hidden vector of one token, read the long way round."""
+    picks: dict[str, Any] = {
+        "classical": lambda: tensor[plane, block, slot],
+        "classical HND": lambda: tensor[plane, block, :, slot],
+        "blocks first": lambda: tensor[block, plane, slot],
+        "blocks first HND": lambda: tensor[block, plane, :, slot],
+        "MLA": lambda: tensor[block, slot],
+    }
+    return bytes(np.ascontiguousarray(picks[name]()).tobytes())
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_an_object_is_plane_layer_token_hidden(name: str) -> None:
+    shape, dtype, hints = FORMATS[name]
+    handles = [handle(shape, dtype), handle(shape, dtype)]
+    plan = layout(handles, **hints)
+    layers = tensors(handles, 1)
+    data = np.zeros(plan.object_bytes, dtype=np.uint8)
+    ids = (4, 1)
+    store_chunks(plan, pages_of(plan, layers), [copy_of(plan, data, ids)])
+    planes = 1 if name == "MLA" else 2
+    want = b"".join(
+        token_row(name, layer, plane, ids[token // 4], token % 4)
+        for plane in range(planes)
+        for layer in layers
+        for token in range(CHUNK)
+    )
+    assert data.tobytes() == want
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_retrieve_writes_the_same_bytes_to_other_blocks_and_nowhere_else(name: str) -> None:
+    shape, dtype, hints = FORMATS[name]
+    handles = [handle(shape, dtype)]
+    plan = layout(handles, **hints)
+    source, target = tensors(handles, 1), tensors(handles, 2)
+    before = target[0].copy()
+    data = np.zeros(plan.object_bytes, dtype=np.uint8)
+    store_chunks(plan, pages_of(plan, source), [copy_of(plan, data, (4, 1))])
+    retrieve_chunks(plan, pages_of(plan, target), [copy_of(plan, data, (2, 3))])
+    axis = 0 if name == "MLA" or name.startswith("blocks") else 1
+    assert np.array_equal(target[0].take([2, 3], axis), source[0].take([4, 1], axis))
+    assert np.array_equal(target[0].take([0, 1, 4, 5], axis), before.take([0, 1, 4, 5], axis))
+
+
+def test_groups_follow_each_other_in_the_object() -> None:
+    handles = [handle((6, 4, 7)), handle((2, 6, 4, 1, 3), "float32")]
+    plan = layout(handles, [info(0, [0], 4), info(0, [1], 4)])
+    layers = tensors(handles, 1)
+    data = np.zeros(plan.object_bytes, dtype=np.uint8)
+    store_chunks(plan, pages_of(plan, layers), [copy_of(plan, data, (5, 0), (1, 2))])
+    classical = layers[1][:, [1, 2]].tobytes()
+    assert data.tobytes() == layers[0][[5, 0]].tobytes() + classical
+    assert [group.offset for group in plan.groups] == [0, 2 * 4 * 7 * 2]
+
+
+def test_skipped_blocks_stay_untouched() -> None:
+    handles = [handle((6, 4, 7))]
+    plan = layout(handles)
+    source, target = tensors(handles, 1), tensors(handles, 2)
+    before = target[0].copy()
+    data = np.zeros(plan.object_bytes, dtype=np.uint8)
+    store_chunks(plan, pages_of(plan, source), [copy_of(plan, data, (0, 1))])
+    retrieve_chunks(plan, pages_of(plan, target), [copy_of(plan, data, (0, 1), skip=1)])
+    assert np.array_equal(target[0][0], before[0])
+    assert np.array_equal(target[0][1], source[0][1])
+
+
+def test_tensors_at_an_offset_and_with_gaps_between_layers() -> None:
+    buffer = bytearray(np.random.default_rng(3).bytes(2 * 2 * 6 * 4 * 7))
+    # One segment of [block][layer][slot][hidden]: both layers step over each other.
+    handles = [
+        CpuShmHandle(
+            shm_name="s",
+            nbytes=len(buffer),
+            dtype="float16",
+            shape=(6, 4, 7),
+            stride=(2 * 4 * 7, 7, 1),
+            storage_offset=layer * 4 * 7,
+        )
+        for layer in range(2)
+    ]
+    plan = layout(handles)
+    layers = [tensor_over(buffer, h) for h in handles]
+    data = np.zeros(plan.object_bytes, dtype=np.uint8)
+    store_chunks(plan, pages_of(plan, layers), [copy_of(plan, data, (3, 2))])
+    whole = np.frombuffer(buffer, dtype=np.uint16).reshape(6, 2, 4, 7)
+    assert data.tobytes() == whole[[3, 2]].transpose(1, 0, 2, 3).tobytes()
+
+
+def test_an_axis_of_one_may_have_any_stride() -> None:
+    odd = CpuShmHandle(
+        shm_name="s",
+        nbytes=14,
+        dtype="float16",
+        shape=(1, 1, 7),
+        stride=(2**62, 2**63 - 1, 1),
+    )
+    assert tensor_over(bytearray(14), odd).shape == (1, 1, 7)
+
+
+@pytest.mark.parametrize(
+    ("ids", "first", "want"),
+    [
+        ([], 0, []),
+        ([5], 0, [(0, 5, 1)]),
+        ([5, 6, 7, 2, 3, 3], 0, [(0, 5, 3), (3, 2, 2), (5, 3, 1)]),
+        ([5, 6, 7, 2], 1, [(1, 6, 2), (3, 2, 1)]),
+        ([5, 6], 2, []),
+        ([3, 2, 1], 0, [(0, 3, 1), (1, 2, 1), (2, 1, 1)]),
+    ],
+)
+def test_runs(ids: list[int], first: int, want: list[tuple[int, int, int]]) -> None:
+    assert list(runs(ids, first)) == want
+
+
+NHD = handle((2, 6, 4, 3, 5))
+MLA = handle((6, 4, 7))
+
+
+@pytest.mark.parametrize(
+    ("handles", "infos", "hints", "reason"),
+    [
+        ([], [], {}, "no KV tensors"),
+        ([handle((1, 6, 4, 3, 5))], [], {}, "expected"),
+        ([handle((3, 6, 4, 3, 5))], [], {}, "expected"),
+        ([handle((6, 4, 3, 5))], [], {}, "expected"),
+        ([handle((2, 0, 4, 3, 5))], [], {}, "empty"),
+        ([NHD], [], {"kv_layout": "XYZ"}, "kv_layout"),
+        ([handle((6, 3, 7))], [], {}, "does not divide"),
+        ([MLA], [info(0, [0], 6)], {}, "no multiple"),
+        ([MLA], [info(0, [0], 12)], {}, "does not divide"),
+        ([MLA], [info(0, [1], 4)], {}, "names a layer"),
+        ([MLA], [info(-1, [0], 4)], {}, "wrong type"),
+        ([MLA], [{"layer_indices": [0]}], {}, "wrong type"),
+        ([MLA], [{"engine_group_id": 0, "layer_indices": ["0"]}], {}, "wrong type"),
+        ([MLA], [info(0, [], 4)], {}, "list no layer"),
+        ([MLA, NHD], [info(0, [0, 1], 4)], {}, "the tensors form"),
+        ([MLA, MLA], [info(0, [0], 4), info(0, [1], 4)], {}, "the tensors form"),
+        ([MLA, NHD], [info(0, [1], 4), info(0, [0], 4)], {}, "the tensors form"),
+    ],
+)
+def test_bad_registrations_are_refused(
+    handles: list[CpuShmHandle], infos: list[dict[str, Any]], hints: dict[str, str], reason: str
+) -> None:
+    with pytest.raises(RefusalError, match=reason):
+        layout(handles, infos, **hints)
+
+
+def test_an_unknown_engine_is_refused() -> None:
+    with pytest.raises(RefusalError, match="engine type"):
+        layout_of([MLA], {}, [], engine_type="other", chunk_size=CHUNK)
+
+
+def test_alike_groups_of_other_engine_groups_stay_apart_and_unlisted_layers_are_left_out() -> None:
+    plan = layout([MLA, MLA, MLA], [info(0, [0], 4), info(1, [2], 4)])
+    assert [group.layers for group in plan.groups] == [(0,), (2,)]
+
+
+def test_without_infos_groups_come_from_the_shapes() -> None:
+    plan = layout([MLA, NHD, MLA])
+    assert [group.layers for group in plan.groups] == [(0, 2), (1,)]
+
+
+def test_blocks_may_cover_more_tokens_than_slots() -> None:
+    plan = layout([MLA], [info(0, [0], 8)])
+    assert (plan.groups[0].blocks_per_chunk, plan.groups[0].tokens_per_block) == (1, 8)
+    assert plan.object_bytes == 4 * 7 * 2
+
+
+def test_block_ids_are_cut_by_group_and_chunk() -> None:
+    plan = layout([MLA, NHD], [info(0, [0], 4), info(1, [1], 8)])
+    ids = [[1, 2, 3, 4, 9, 9], [5, 0, 7]]
+    assert ids_of.cover_all(plan, ids, 2)
+    assert ids_of.cut(plan, ids, 2) == (((1, 2), (5,)), ((3, 4), (0,)))
+    assert not ids_of.cover_all(plan, ids, 4)
+    with pytest.raises(RefusalError, match="lists for 2 groups"):
+        ids_of.cover_all(plan, ids[:1], 2)
+    with pytest.raises(RefusalError, match="3 block ids, 2 a chunk"):
+        ids_of.cover_all(plan, [[1, 2, 3], [4]], 1)
+
+
+@pytest.mark.parametrize(("block", "want"), [(-1, False), (0, True), (5, True), (6, False)])
+def test_only_blocks_of_the_tensor_exist(block: int, want: bool) -> None:
+    assert ids_of.exist(layout([MLA]), [((1, block),)]) is want
+
+
+def test_a_chunk_is_null_if_all_its_blocks_are() -> None:
+    assert ids_of.is_null(((0, 0), (0,)), 0)
+    assert not ids_of.is_null(((0, 0), (1,)), 0)
+
+
+@pytest.mark.parametrize(
+    ("skip", "want"),
+    [(-5, [0, 0]), (3, [0, 0]), (4, [1, 0]), (7, [1, 0]), (12, [2, 1]), (99, [2, 2])],
+)
+def test_skipped_tokens_are_floored_to_blocks(skip: int, want: list[int]) -> None:
+    plan = layout([MLA])
+    assert [ids_of.skipped_blocks(plan, chunk, skip)[0] for chunk in range(2)] == want
