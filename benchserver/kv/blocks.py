@@ -17,6 +17,10 @@ EDGE_CANARIES = 2
 _BLOCKS_PER_CANARY = 8
 """One canary for every 8 destination blocks, where the pool has room."""
 
+_PLACES = 4
+_TURNS_AT_PLACES = 64
+"""For this many turns the same few places of the pool are used, then the next few."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
@@ -46,7 +50,8 @@ def plan_blocks(
 ) -> BlockPlan:
     """Choose the blocks of request number `turn` on one rank; the same for the same arguments.
 
-    Turns walk over the pool, so that every block is used, and memory is touched only once.
+    Turns keep to a few places for a while, since the first touch of memory costs several times
+    a later one, and walk over the whole pool in the long run.
 
     Raises ValueError if the pool has fewer than `needed_blocks(request_blocks)` blocks.
     """
@@ -62,11 +67,7 @@ def plan_blocks(
     draw = random.Random(int.from_bytes(digest, "little"))
     inner = min(spare, request_blocks // _BLOCKS_PER_CANARY)
     span = 2 * request_blocks + EDGE_CANARIES + inner
-    places = (num_blocks - NULL_BLOCKS) // span
-    slack = (num_blocks - NULL_BLOCKS) % span
-    # The last place ends at the last block, so that the odd blocks behind are used too.
-    place = (turn + rank) % places
-    first = NULL_BLOCKS + place * span + (slack if place == places - 1 else 0)
+    first = NULL_BLOCKS + _place(num_blocks - NULL_BLOCKS, span, turn + rank)
     if draw.random() < 0.5:
         source = _window(draw, first, request_blocks, canaries=())
         destination = _destination(draw, first + request_blocks, request_blocks, inner)
@@ -74,6 +75,16 @@ def plan_blocks(
         destination = _destination(draw, first, request_blocks, inner)
         source = _window(draw, first + destination.count, request_blocks, canaries=())
     return BlockPlan(source=source, destination=destination)
+
+
+def _place(room: int, span: int, turn: int) -> int:
+    """Return where in `room` blocks the span of a turn begins; the last place ends at the end."""
+    places = room // span
+    batch, within = divmod(turn, _TURNS_AT_PLACES)
+    index = (batch * _PLACES + within % _PLACES) % places
+    # Neighbouring indices lie far apart, so that a few turns reach both ends of the pool.
+    index = index // 2 if index % 2 == 0 else places - 1 - index // 2
+    return room - span if index == places - 1 else index * span
 
 
 def _destination(draw: random.Random, first: int, blocks: int, inner: int) -> Window:

@@ -11,7 +11,7 @@ from benchserver.refserver.cache import Slot
 from benchserver.refserver.core import Core, Handler
 from benchserver.refserver.layout import layout_of
 from benchserver.refserver.refusal import RefusalError
-from benchserver.refserver.registry import MAX_LAYERS, MappedInstance
+from benchserver.refserver.registry import MAX_LAYERS, MAX_WORLD_SIZE, MappedInstance
 from benchserver.refserver.transfer import ChunkCopy, retrieve_chunks, store_chunks
 from protocol.dialects import V056
 from protocol.handles import CPU_EVENT_STUB
@@ -48,11 +48,13 @@ class MappedOps:
             # The old tensors stay, as in the real server.
             registry.touch(instance_id, now_ns)
             return VOID
-        if world_size < 1 or len(handles) > MAX_LAYERS or not registry.has_room():
+        if not 1 <= world_size <= MAX_WORLD_SIZE or len(handles) > MAX_LAYERS:
             raise RefusalError(
-                f"REGISTER_KV_CACHE: world_size {world_size}, {len(handles)} tensors; expected "
-                f"at least 1, at most {MAX_LAYERS}, and fewer instances than there are"
+                f"REGISTER_KV_CACHE: world_size {world_size} with {len(handles)} tensors, "
+                f"expected 1 to {MAX_WORLD_SIZE} with at most {MAX_LAYERS}"
             )
+        if not registry.has_room():
+            raise RefusalError("REGISTER_KV_CACHE: too many registered instances")
         size = self._core.config.chunk_size
         layout = layout_of(handles, hints, infos, engine_type=engine_type, chunk_size=size)
         registry.mapped[instance_id] = MappedInstance(

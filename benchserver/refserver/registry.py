@@ -33,6 +33,9 @@ MAX_INSTANCES = 1024
 """A bench has a few dozen; each one maps memory."""
 
 MAX_LAYERS = 4096
+MAX_WORLD_SIZE = 4096
+"""LOOKUP walks all ranks of a chunk; nobody has more."""
+
 MAX_SEGMENT_NAME = 255
 MAX_OBJECT_BYTES = 1 << 40
 """More than any chunk has; keeps the arithmetic of a hostile registration small."""
@@ -189,6 +192,8 @@ def parse_engine_instance(
     if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
         raise RefusalError(f"dtype_str is {clip(dtype)}, expected one of {', '.join(ITEM_BYTES)}")
     world_size, block_size, layers, hidden = (_count(fields, name) for name in _COUNT_FIELDS)
+    if world_size > MAX_WORLD_SIZE:
+        raise RefusalError(f"world_size is {world_size}, expected at most {MAX_WORLD_SIZE}")
     has_slots = fields.get("num_physical_slots") is not None
     slots = _count(fields, "num_physical_slots") if has_slots else chunk_size
     shape = (layers, slots, hidden) if use_mla else (2, layers, slots, hidden)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from pathlib import Path
 
@@ -57,8 +58,8 @@ def test_extents_never_overlap_and_everything_comes_back(steps: list[tuple[bool,
         elif held:
             space.give(*held.pop(nbytes % len(held)))
         ends = sorted((offset, offset + aligned(nbytes)) for offset, nbytes in held)
-        assert all(a[1] <= b[0] for a, b in zip(ends, ends[1:], strict=False))
-        assert all(0 <= start and end <= 16 * ALIGN_BYTES for start, end in ends)
+        assert all(a[1] <= b[0] for a, b in itertools.pairwise(ends))
+        assert all(start >= 0 and end <= 16 * ALIGN_BYTES for start, end in ends)
         used = sum(aligned(nbytes) for _, nbytes in held)
         assert space.free_bytes == 16 * ALIGN_BYTES - used
     for extent in held:

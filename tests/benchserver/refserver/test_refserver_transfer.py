@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -38,9 +40,11 @@ def handle(shape: tuple[int, ...], dtype: str = "float16", offset: int = 0) -> C
 
 
 def layout(
-    handles: list[CpuShmHandle], infos: list[dict[str, Any]] | None = None, **hints: Any
+    handles: list[CpuShmHandle],
+    infos: Sequence[dict[str, Any]] = (),
+    hints: Mapping[str, str] = MappingProxyType({}),
 ) -> KvLayout:
-    return layout_of(handles, hints, infos or [], engine_type="vllm", chunk_size=CHUNK)
+    return layout_of(handles, hints, infos, engine_type="vllm", chunk_size=CHUNK)
 
 
 def info(group: int, layers: list[int], tokens: int = 0) -> dict[str, Any]:
@@ -89,7 +93,7 @@ def token_row(name: str, tensor: Pages, plane: int, block: int, slot: int) -> by
 def test_an_object_is_plane_layer_token_hidden(name: str) -> None:
     shape, dtype, hints = FORMATS[name]
     handles = [handle(shape, dtype), handle(shape, dtype)]
-    plan = layout(handles, **hints)
+    plan = layout(handles, hints=hints)
     layers = tensors(handles, 1)
     data = np.zeros(plan.object_bytes, dtype=np.uint8)
     ids = (4, 1)
@@ -108,7 +112,7 @@ def test_an_object_is_plane_layer_token_hidden(name: str) -> None:
 def test_retrieve_writes_the_same_bytes_to_other_blocks_and_nowhere_else(name: str) -> None:
     shape, dtype, hints = FORMATS[name]
     handles = [handle(shape, dtype)]
-    plan = layout(handles, **hints)
+    plan = layout(handles, hints=hints)
     source, target = tensors(handles, 1), tensors(handles, 2)
     before = target[0].copy()
     data = np.zeros(plan.object_bytes, dtype=np.uint8)
@@ -220,7 +224,7 @@ def test_bad_registrations_are_refused(
     handles: list[CpuShmHandle], infos: list[dict[str, Any]], hints: dict[str, str], reason: str
 ) -> None:
     with pytest.raises(RefusalError, match=reason):
-        layout(handles, infos, **hints)
+        layout(handles, infos, hints)
 
 
 def test_an_unknown_engine_is_refused() -> None:
