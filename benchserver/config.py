@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import ipaddress
-import math
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
@@ -117,7 +117,7 @@ def _check_numbers(config: RunConfig) -> None:
         ("--wait-ready", config.wait_ready_s, 0, MAX_SECONDS),
     )
     for option, value, low, high in bounds:
-        if not math.isfinite(value) or not low <= value <= high:
+        if not low <= value <= high:  # a NaN is in no range
             raise UsageError(f"{option} {value} is out of range, expected {low:g} to {high:g}")
 
 
@@ -155,7 +155,8 @@ def normalize_rpc_url(text: str) -> str:
             f"--rpc-url {one_line(text, 80)}: scheme {parts.scheme}, expected tcp://host:port; "
             "a server with --transport grpc is not spoken to"
         )
-    if parts.port is None or parts.path not in ("", "/") or parts.query or parts.username:
+    user = parts.username is not None or parts.password is not None
+    if parts.port is None or parts.path not in ("", "/") or parts.query or parts.fragment or user:
         raise UsageError(f"--rpc-url {one_line(text, 80)}: expected tcp://host:port")
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
     return f"tcp://{host}:{parts.port}"
@@ -176,6 +177,8 @@ def _split(url: str, option: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         port = parts.port
+        # As name resolution does, which refuses empty labels and those of over 63 characters.
+        (parts.hostname or "").encode("idna")
     except ValueError as error:
         raise UsageError(f"{option} {one_line(url, 80)}: {error}") from error
     if not parts.hostname or port == 0 or any(c.isspace() or not c.isascii() for c in url):
@@ -200,6 +203,14 @@ def is_loopback(host: str) -> bool:
 
 def check_output_path(option: str, path: str) -> None:
     """Raise UsageError if a report cannot be written there."""
-    target = Path(path)
-    if target.is_dir() or not target.parent.is_dir():
+    if not _can_be_file(Path(path)):
         raise UsageError(f"{option} {one_line(path, 120)}: not a file in an existing directory")
+
+
+def _can_be_file(path: Path) -> bool:
+    try:
+        return not stat.S_ISDIR(path.stat().st_mode)
+    except FileNotFoundError:
+        return path.parent.is_dir()
+    except (OSError, ValueError):  # a name that no file can have: too long, or with a NUL
+        return False

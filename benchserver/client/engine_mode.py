@@ -47,7 +47,8 @@ class ServerPool:
             raise FatalError(f"engine_driven: the server named its pool {info.shm_name[:80]!a}")
         path = SHM_DIR / info.shm_name.lstrip("/")
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            # As shm_open(3) does: a link could lead to any file of ours.
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError as error:
             raise FatalError(
                 f"engine_driven: cannot map the server's pool {path}: {error.strerror}; "

@@ -43,8 +43,8 @@ class HttpApi:
         await self._session.close()
 
     async def version(self) -> str:
-        """Return the server's version text."""
-        return httpapi.parse_version(await self._get(httpapi.VERSION_PATH))
+        """Return the server's version text, made printable."""
+        return one_line(httpapi.parse_version(await self._get(httpapi.VERSION_PATH)))
 
     async def status(self) -> httpapi.ServerStatus:
         """Return what /status says about registrations, sessions and locks."""
@@ -79,7 +79,7 @@ class HttpApi:
                 status = response.status
         except aiohttp.ClientConnectorError as error:
             raise HttpFailedError(
-                f"{method} {url}: cannot connect ({one_line(error.os_error.strerror or error)})",
+                f"{method} {url}: cannot connect ({one_line(error.strerror or error)})",
                 refused=True,
             ) from error
         except (asyncio.TimeoutError, TimeoutError) as error:

@@ -113,15 +113,16 @@ class LookupDesk:
 
         The locks go first: after END_SESSION they could not be freed (0.5.6).
         """
-        records = [
-            await self._end_call(
-                request,
-                Op.FREE_LOOKUP_LOCKS,
-                kv_rank=kv_rank,
-                readers=request.unread.count(kv_rank),
+        records: list[EndRecord] = []
+        for kv_rank in sorted(set(request.unread)):
+            readers = request.unread.count(kv_rank)
+            records.append(
+                await self._end_call(
+                    request, Op.FREE_LOOKUP_LOCKS, kv_rank=kv_rank, readers=readers
+                )
             )
-            for kv_rank in sorted(set(request.unread))
-        ]
+            # Settling again after an interruption must not free another request's locks.
+            request.unread = [rank for rank in request.unread if rank != kv_rank]
         records.append(await self._end_call(request, Op.END_SESSION, kv_rank=0, readers=1))
         self.open_requests.pop(request.request_id, None)
         return records

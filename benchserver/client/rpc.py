@@ -80,6 +80,8 @@ class RpcClient:
         self._socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
         self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, _RECONNECT_MAX_MS)
         self._socket.setsockopt(zmq.MAXMSGSIZE, _MAX_MESSAGE_BYTES)
+        # Only for an IPv6 address: names would then resolve to IPv6 first.
+        self._socket.setsockopt(zmq.IPV6, "[" in url)
         self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self.lost_connections = 0
         self._socket.connect(url)

@@ -78,13 +78,15 @@ def plan_blocks(
 
 
 def _place(room: int, span: int, turn: int) -> int:
-    """Return where in `room` blocks the span of a turn begins; the last place ends at the end."""
+    """Return where in `room` blocks the span of a turn begins."""
     places = room // span
     batch, within = divmod(turn, _TURNS_AT_PLACES)
     index = (batch * _PLACES + within % _PLACES) % places
     # Neighbouring indices lie far apart, so that a few turns reach both ends of the pool.
     index = index // 2 if index % 2 == 0 else places - 1 - index // 2
-    return room - span if index == places - 1 else index * span
+    # Every other time the last place ends at the pool's end, so that the odd blocks are used too.
+    at_end = index == places - 1 and within // _PLACES % 2 == 0
+    return room - span if at_end else index * span
 
 
 def _destination(draw: random.Random, first: int, blocks: int, inner: int) -> Window:

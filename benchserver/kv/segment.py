@@ -20,7 +20,7 @@ from pathlib import Path
 from benchserver.errors import FatalError
 
 SHM_DIR = Path("/dev/shm")
-_NAME = re.compile(r"bench_server_(\d{1,10})_[0-9a-f]{1,32}_r\d{1,6}")
+_NAME = re.compile(r"bench_server_([0-9]{1,10})_[0-9a-f]{1,32}_r[0-9]{1,6}")
 _ALLOCATION_STEP_BYTES = 128 << 20
 """Preallocation stops to look for a Ctrl-C this often; about 50 ms of zeroing."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from benchserver.check.verdict import MEANINGS, Verdict
+from benchserver.check.verdict import MEANINGS, Tally, Verdict
 from benchserver.errors import FatalError
 from benchserver.report.lines import replay_command
 from benchserver.result import RunResult
@@ -87,9 +87,7 @@ def junit_document(result: RunResult) -> bytes:
         tests=str(len(tallies)),
         failures=str(bad),
         errors="0",
-        skipped=str(
-            sum(bool(t.skipped) and not t.failed and not t.passed for t in tallies.values())
-        ),
+        skipped=str(sum(_is_skipped(tally) for tally in tallies.values())),
         time=f"{result.wall_ns / 1e9:.3f}",
     )
     for check, tally in tallies.items():
@@ -100,10 +98,14 @@ def junit_document(result: RunResult) -> bytes:
             message = _xml_text(tally.texts[0] if tally.texts else "never evaluated")
             failure = ElementTree.SubElement(case, "failure", message=message)
             failure.text = _xml_text(f"{MEANINGS[check]}\n" + "\n".join(tally.texts))
-        elif tally.skipped and not tally.passed:
+        elif _is_skipped(tally):
             ElementTree.SubElement(case, "skipped", message=_xml_text(tally.skipped))
     document: bytes = ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)
     return document
+
+
+def _is_skipped(tally: Tally) -> bool:
+    return bool(tally.skipped) and tally.verdict is Verdict.VALID and not tally.passed
 
 
 def _xml_text(text: str) -> str:

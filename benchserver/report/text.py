@@ -122,7 +122,7 @@ class TextReporter:
         self._printer.close()
         lines = summary_lines(result)
         for line in lines:
-            if not self._quiet or line.style == BAD or line.text.startswith("RESULT"):
+            if not self._quiet or line.style == BAD or line.text.startswith(("RESULT", "Replay")):
                 self._printer.write(line)
 
     def close(self) -> None:

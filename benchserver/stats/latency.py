@@ -53,10 +53,15 @@ class LatencySeries:
             count=self._count,
             mean_ms=self._sum_ns / self._count / 1e6,
             min_ms=self._min_ns / 1e6,
-            p50_ms=self._histogram.get_value_at_percentile(50) / 1e3,
-            p99_ms=self._histogram.get_value_at_percentile(99) / 1e3,
+            p50_ms=self._percentile_ms(50),
+            p99_ms=self._percentile_ms(99),
             max_ms=self._max_ns / 1e6,
         )
+
+    def _percentile_ms(self, percentile: float) -> float:
+        """Return a percentile; a bucket's upper end may lie beyond what was counted."""
+        value_us: int = self._histogram.get_value_at_percentile(percentile)
+        return min(max(value_us * _NS_PER_US, self._min_ns), self._max_ns) / 1e6
 
 
 class RateSeries:

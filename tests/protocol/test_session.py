@@ -184,6 +184,7 @@ def test_a_result_where_none_belongs_is_malformed(session: ClientSession) -> Non
         ((), "a reply has 2 or 3 frames, got 0"),
         ((b"\x00",), "a reply has 2 or 3 frames, got 1"),
         ((b"\x00" * 257, b"\x16"), "a reply's uid has 257 bytes"),
+        ((b"\xd9\xfe" + b"u" * 254, b"\x16"), f"reply uid '{'u' * 56}... is not one of ours"),
         ((b"\xff", b"\x16", b"\xc3"), "reply uid -1 is not one of ours"),
         ((b"\xc2", b"\x16", b"\xc3"), "reply uid False is not one of ours"),
         ((b"\xa10", b"\x16", b"\xc3"), "reply uid '0' is not one of ours"),

@@ -10,7 +10,7 @@ import mmap
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,6 +67,21 @@ def nothing_left() -> Iterator[None]:
     assert after[3] <= before[3]
 
 
+class HandClock:
+    """A clock that a test moves; sleepers look at it again and again."""
+
+    def __init__(self) -> None:
+        self.time_ns = 0
+
+    def now_ns(self) -> int:
+        return self.time_ns
+
+    async def sleep_ns(self, duration_ns: int) -> None:
+        until_ns = self.time_ns + duration_ns
+        while self.time_ns < until_ns:  # noqa: ASYNC110 - the test moves time by assignment
+            await asyncio.sleep(0.001)
+
+
 @dataclass(frozen=True)
 class Running:
     rpc_port: int
@@ -79,12 +94,14 @@ async def serving(**fields: Any) -> AsyncIterator[Running]:
     """A server that is stopped, and must end cleanly, when the block ends."""
     ready: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
     stop, lines = asyncio.Event(), list[str]()
+    clock = fields.pop("clock", None)
     config = ServerConfig(**{"l1_bytes": L1_BYTES, "chunk_size": CHUNK, **fields})
     server = asyncio.create_task(
         serve(
             config,
             on_ready=lambda rpc, http: ready.set_result((rpc, http)),
             stop=stop,
+            clock=clock,
             journal=lines.append,
         )
     )
@@ -620,9 +637,46 @@ def test_the_same_object_in_both_modes() -> None:
             await client.call(Op.REGISTER_ENGINE_DRIVEN, small)
             assert await lookup(client, "m", 1) == 1
             assert not (await client.call(Op.PREPARE_RETRIEVE, key("m", 1), 3)).success
+            status = (await http(server.http_port, httpapi.STATUS_PATH))[1]
+            assert httpapi.parse_status(status).read_locked == 0
 
     with kv_pages(CLASSICAL, CLASSICAL) as pages:
         asyncio.run(main(pages))
+
+
+def test_what_clients_left_open_ends_by_itself() -> None:
+    async def main(pages: Pages) -> None:
+        clock = HandClock()
+        async with (
+            serving(shm_name=name(), clock=clock) as server,
+            connected(server.rpc_port) as [client],
+        ):
+
+            async def status_when(done: Callable[[httpapi.ServerStatus], bool]) -> Any:
+                while True:
+                    answer = (await http(server.http_port, httpapi.STATUS_PATH))[1]
+                    if done(httpapi.parse_status(answer)):
+                        return answer["storage_manager"]["l1_manager"]
+
+            await register(client, 1, pages, infos([0]))
+            await client.call(Op.REGISTER_ENGINE_DRIVEN, registration(2))
+            await client.call(Op.PING, 2)
+            await client.call(Op.PREPARE_STORE, key("open"), 2)
+            clock.time_ns += 121 * NS_PER_S
+            await status_when(lambda s: not s.engine_instances and s.write_locked == 0)
+            await client.call(Op.REGISTER_ENGINE_DRIVEN, registration(3))
+            await client.call(Op.PREPARE_STORE, key("open"), 3)
+            clock.time_ns += 600 * NS_PER_S
+            l1 = await status_when(lambda s: s.active_sessions == 0 and s.write_locked == 0)
+            while l1["memory_used_bytes"]:
+                l1 = await status_when(lambda _: True)
+            assert await client.call(Op.COMMIT_STORE, key("open"), 3, b"") is False
+            clock.time_ns += 3601 * NS_PER_S
+            await status_when(lambda s: not s.handle_instances)
+            assert any("fell silent" in line for line in server.lines)
+
+    with kv_pages(CLASSICAL) as pages:
+        asyncio.run(asyncio.wait_for(main(pages), 30))
 
 
 @pytest.mark.parametrize(

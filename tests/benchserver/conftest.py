@@ -1,0 +1,228 @@
+"""What several tests build alike: pools, configurations, hand-written histories and results."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+from benchserver.check.verdict import Check, Ledger, passed
+from benchserver.config import RunConfig, TransferChoice
+from benchserver.history import (
+    DigestRecord,
+    EndRecord,
+    EvidenceRecord,
+    LookupRecord,
+    Outcome,
+    Pass,
+    SequenceRecord,
+    Step,
+    TransferRecord,
+)
+from benchserver.kv.host import HostPool, group_patterns, place_tensors
+from benchserver.kv.segment import SHM_DIR, SharedSegment
+from benchserver.kv.verify import Evidence, EvidenceKind
+from benchserver.result import RunResult, ServerFacts
+from benchserver.stats.measures import Measures
+from shapespec import parse_shape_spec
+
+# Cores are shared: how long one example takes says nothing.
+settings.register_profile("bench-server", deadline=None, print_blob=True)
+settings.load_profile("bench-server")
+
+ROOT = bytes(range(16))
+
+
+def _open_things() -> set[str]:
+    """Return this process's descriptors and its names in /dev/shm."""
+    things = {path.name for path in SHM_DIR.iterdir() if f"_{os.getpid()}_" in path.name}
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            things.add(f"fd {fd} -> {os.readlink(f'/proc/self/fd/{fd}')}")
+    return things
+
+
+@pytest.fixture
+def leak_free() -> Iterator[None]:
+    """Fail a test that leaves a descriptor, a socket or a name in /dev/shm behind."""
+    before = _open_things()
+    yield
+    gc.collect()
+    left = _open_things() - before
+    assert not left, f"left open: {sorted(left)}"
+
+
+@contextlib.contextmanager
+def _open_pool(
+    text: str,
+    *,
+    content_rank: int = 0,
+    ranks: int = 1,
+    blocks_per_chunk: int = 2,
+    root: bytes = ROOT,
+    cancel: threading.Event | None = None,
+) -> Iterator[tuple[HostPool, SharedSegment]]:
+    spec = parse_shape_spec(text)
+    segment = SharedSegment(place_tensors(spec)[1], threading.Event())
+    pool = HostPool(
+        segment,
+        spec,
+        group_patterns(root, spec),
+        content_rank=content_rank,
+        ranks=ranks,
+        blocks_per_chunk=blocks_per_chunk,
+        cancel=threading.Event() if cancel is None else cancel,
+    )
+    try:
+        yield pool, segment
+    finally:
+        pool.close()
+
+
+@pytest.fixture(scope="session")
+def open_pool() -> Callable[..., AbstractContextManager[tuple[HostPool, SharedSegment]]]:
+    """Return a context manager that makes a pool of a shape spec, with its segment."""
+    return _open_pool
+
+
+def _make_config(**changes: Any) -> RunConfig:
+    fields: dict[str, Any] = {
+        "rpc_url": "tcp://localhost:5555",
+        "http_url": "http://localhost:8080",
+        "transfer": TransferChoice.AUTO,
+        "spec": parse_shape_spec("(2,1024,16,8,128):float16:32"),
+        "num_tokens": 512,
+        "start": 0,
+        "end": 2,
+        "interval_s": 0.5,
+        "tp_size": 1,
+        "model_name": "bench-server",
+        "seed": 7,
+        "cache_salt": "",
+        "expect_warm": False,
+        "cross_check": True,
+        "require_transport": "",
+        "server_release": "",
+        "timeout_s": 10.0,
+        "visible_within_s": 2.0,
+        "wait_ready_s": 0.0,
+    }
+    unknown = set(changes) - set(fields)
+    assert not unknown, unknown
+    if isinstance(changes.get("spec"), str):
+        changes["spec"] = parse_shape_spec(changes["spec"])
+    return RunConfig(**{**fields, **changes})
+
+
+@pytest.fixture(scope="session")
+def make_config() -> Callable[..., RunConfig]:
+    """Return a maker of the default configuration with changes; `spec` may be a text."""
+    return _make_config
+
+
+MATCH = Evidence(kind=EvidenceKind.MATCH, pages=4, checked_bytes=4096)
+
+
+def _lookup(which: Pass, hits: int, latency_ns: int) -> LookupRecord:
+    return LookupRecord(
+        which=which, outcome=Outcome.OK, hits=hits, expected=hits, total=2, latency_ns=latency_ns
+    )
+
+
+def _transfers(name: str, ranks: tuple[int, ...], latency_ns: int) -> list[Step]:
+    return [
+        TransferRecord(
+            name=name,
+            rank=rank,
+            outcome=Outcome.OK,
+            chunks=2,
+            total=2,
+            nbytes=1_000_000,
+            latency_ns=latency_ns,
+        )
+        for rank in ranks
+    ]
+
+
+def _digests(leg: str, ranks: tuple[int, ...]) -> list[Step]:
+    sums = ("0" * 32, "1" * 32)
+    return [
+        DigestRecord(rank=rank, leg=leg, outcome=Outcome.OK, ours=sums, server=sums)
+        for rank in ranks
+    ]
+
+
+def _end(request_id: str) -> EndRecord:
+    return EndRecord(name="END_SESSION", request_id=request_id, outcome=Outcome.OK)
+
+
+def _good_sequence(
+    *, seq: int = 3, expect_warm: bool = False, cross_check: bool = True, mla: bool = False
+) -> SequenceRecord:
+    """Write the history of two ranks and two chunks in which everything went well."""
+    readers = (0, 1)
+    writers = (0,) if mla else readers
+    cold: list[Step] = [_lookup(Pass.COLD, 2 if expect_warm else 0, 250_000)]
+    if not expect_warm:
+        cold += [*_transfers("STORE", writers, 2_000_000), _end("cold")]
+        cold += [_lookup(Pass.WARM, 2, 310_000)]
+    proof: list[Step] = [
+        EvidenceRecord(rank=rank, content=MATCH, canaries=MATCH) for rank in readers
+    ]
+    if cross_check:
+        proof += [] if expect_warm else _digests("source", writers)
+        proof += _digests("destination", readers)
+    return SequenceRecord(
+        seq=seq,
+        expect_warm=expect_warm,
+        cross_check=cross_check,
+        writers=writers,
+        readers=readers,
+        steps=(*cold, *_transfers("RETRIEVE", readers, 1_000_000), _end("warm"), *proof),
+        wall_ns=12_000_000,
+    )
+
+
+@pytest.fixture(scope="session")
+def good_sequence() -> Callable[..., SequenceRecord]:
+    """Return a maker of flawless histories."""
+    return _good_sequence
+
+
+def _good_result(**changes: Any) -> RunResult:
+    """Return the result of a run in which every check passed once."""
+    ledger = Ledger()
+    ledger.add(passed(check) for check in Check)
+    fields: dict[str, Any] = {
+        "config": _make_config(),
+        "server": ServerFacts(
+            rpc_url="tcp://localhost:5555",
+            http_url="http://localhost:8080",
+            version="0.5.6-g3e11e108",
+            release="0.5.6",
+            chunk_tokens=256,
+            transfer_mode="lmcache_driven",
+            transport="handle",
+        ),
+        "ledger": ledger,
+        "measures": Measures(),
+        "sequences_ok": 2,
+        "sequences_failed": 0,
+        "sequences_unproven": 0,
+        "interrupted": False,
+        "wall_ns": 1_234_000_000,
+    }
+    return RunResult(**{**fields, **changes})
+
+
+@pytest.fixture(scope="session")
+def good_result() -> Callable[..., RunResult]:
+    """Return a maker of the result of a flawless run, with changes."""
+    return _good_result

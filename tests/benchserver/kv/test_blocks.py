@@ -1,0 +1,106 @@
+"""Block plans: disjoint, inside the pool, never the null block, and all of the pool in time."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchserver.kv.blocks import BlockPlan, Window, needed_blocks, plan_blocks
+
+
+def plan(blocks: int, request: int, *, seed: int = 0, turn: int = 0, rank: int = 0) -> BlockPlan:
+    return plan_blocks(num_blocks=blocks, request_blocks=request, seed=seed, turn=turn, rank=rank)
+
+
+def blocks_of(window: Window) -> list[int]:
+    return [*window.block_ids, *window.canaries]
+
+
+@given(
+    request=st.integers(1, 80),
+    spare=st.integers(0, 400),
+    seed=st.integers(0, 2**63 - 1),
+    turn=st.integers(0, 1 << 40),
+    rank=st.integers(0, 255),
+)
+def test_every_plan_keeps_the_rules(
+    request: int, spare: int, seed: int, turn: int, rank: int
+) -> None:
+    pool = needed_blocks(request) + spare
+    made = plan(pool, request, seed=seed, turn=turn, rank=rank)
+    source, destination = made.source, made.destination
+    for window in (source, destination):
+        assert len(window.block_ids) == request
+        assert sorted(blocks_of(window)) == list(range(window.first, window.first + window.count))
+    both = blocks_of(source) + blocks_of(destination)
+    assert len(set(both)) == len(both)
+    assert min(both) >= 1
+    assert max(both) < pool
+    assert source.canaries == ()
+    assert len(destination.canaries) == 2 + min(spare, request // 8)
+    assert destination.canaries[0] == destination.first
+    assert destination.canaries[-1] == destination.first + destination.count - 1
+    assert made == plan(pool, request, seed=seed, turn=turn, rank=rank)
+
+
+@pytest.mark.parametrize("request_blocks", [1, 2, 3, 8, 9])
+def test_every_block_is_used_in_time(request_blocks: int) -> None:
+    smallest = needed_blocks(request_blocks)
+    for pool in (smallest, smallest + 1, *range(smallest + 2, 5 * smallest, 3)):
+        used: set[int] = set()
+        for turn in range(2048):
+            made = plan(pool, request_blocks, turn=turn)
+            used.update(blocks_of(made.source), blocks_of(made.destination))
+            if len(used) == pool - 1:
+                break
+        assert used == set(range(1, pool)), f"never used: {set(range(1, pool)) - used}"
+
+
+def test_a_few_turns_reach_both_ends_of_the_pool() -> None:
+    used = {
+        block
+        for turn in range(4)
+        for window in (plan(1024, 32, turn=turn).source, plan(1024, 32, turn=turn).destination)
+        for block in blocks_of(window)
+    }
+    assert {1, 1023} <= used
+
+
+@pytest.mark.parametrize(("request_blocks", "needed"), [(1, 5), (2, 7), (32, 67)])
+def test_the_smallest_pool(request_blocks: int, needed: int) -> None:
+    assert needed_blocks(request_blocks) == needed
+    made = plan(needed, request_blocks)
+    assert sorted(blocks_of(made.source) + blocks_of(made.destination)) == list(range(1, needed))
+    message = (
+        f"{needed - 1} blocks, but {needed} are needed for {request_blocks} source and "
+        f"{request_blocks} destination blocks, 2 canaries and the null block"
+    )
+    with pytest.raises(ValueError, match=message):
+        plan(needed - 1, request_blocks)
+
+
+def test_plans_differ_by_seed_turn_and_rank() -> None:
+    plans = {
+        plan(100, 16, seed=seed, turn=turn, rank=rank)
+        for seed in (0, 1)
+        for turn in (0, 1)
+        for rank in (0, 1)
+    }
+    assert len(plans) == 8
+
+
+def test_tables_are_permuted_and_windows_take_both_orders() -> None:
+    plans = [plan(67, 32, turn=turn) for turn in range(16)]
+    tables = [w.block_ids for made in plans for w in (made.source, made.destination)]
+    assert not any(list(table) == sorted(table) for table in tables)
+    assert {made.source.first < made.destination.first for made in plans} == {False, True}
+
+
+def test_canaries_lie_scattered_inside() -> None:
+    inside = {
+        block - made.destination.first
+        for made in (plan(200, 16, turn=turn) for turn in range(40))
+        for block in made.destination.canaries[1:-1]
+    }
+    assert len(inside) > 10

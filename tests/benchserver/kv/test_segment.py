@@ -1,0 +1,208 @@
+"""Shared segments: unnamed but for a moment, fully allocated, and swept only when orphaned."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from benchserver.errors import FatalError
+from benchserver.kv import segment as segment_module
+from benchserver.kv.segment import (
+    SHM_DIR,
+    SharedSegment,
+    WorkCancelledError,
+    free_bytes,
+    segment_name,
+    sweep_stale,
+)
+
+pytestmark = pytest.mark.usefixtures("leak_free")
+
+NAME = f"bench_server_{os.getpid()}_00ff_r0"
+
+
+@pytest.fixture
+def segment() -> Iterator[SharedSegment]:
+    made = SharedSegment(10_000, threading.Event())
+    yield made
+    made.close()
+
+
+def test_a_segment_has_no_name_and_holds_zeros() -> None:
+    before = set(os.listdir(SHM_DIR))
+    made = SharedSegment(10_000, threading.Event())
+    ours = {name for name in set(os.listdir(SHM_DIR)) - before if str(os.getpid()) in name}
+    assert ours == set()
+    with made.buffer as view:
+        assert view.nbytes == made.nbytes == 10_000
+        assert not view.readonly
+        assert bytes(view) == bytes(10_000)
+    made.close()
+
+
+def test_a_segment_is_allocated_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_module, "_ALLOCATION_STEP_BYTES", 4096)
+    made = SharedSegment(3 * 4096 + 1, threading.Event())
+    made.link(NAME)
+    assert (SHM_DIR / NAME).stat().st_size == 3 * 4096 + 1
+    assert (SHM_DIR / NAME).stat().st_blocks * 512 >= 4 * 4096
+    made.close()
+
+
+def test_a_name_shows_the_same_memory_to_its_owner_alone(segment: SharedSegment) -> None:
+    segment.link(NAME)
+    with segment.buffer as view:
+        view[17:20] = b"abc"
+    assert (SHM_DIR / NAME).read_bytes()[17:20] == b"abc"
+    assert stat.S_IMODE((SHM_DIR / NAME).stat().st_mode) == 0o600
+    with (SHM_DIR / NAME).open("r+b") as file:
+        file.seek(5)
+        file.write(b"peer")
+    with segment.buffer as view:
+        assert bytes(view[5:9]) == b"peer"
+
+
+def test_unlink_takes_the_name_and_leaves_the_memory(segment: SharedSegment) -> None:
+    segment.unlink()
+    segment.link(NAME)
+    segment.unlink()
+    assert not (SHM_DIR / NAME).exists()
+    with segment.buffer as view:
+        view[0] = 1
+    segment.unlink()
+
+
+def test_unlink_of_a_name_that_another_took_away(segment: SharedSegment) -> None:
+    segment.link(NAME)
+    (SHM_DIR / NAME).unlink()
+    segment.unlink()
+
+
+def test_close_takes_the_name_even_with_a_view_open() -> None:
+    made = SharedSegment(4096, threading.Event())
+    made.link(NAME)
+    view = made.buffer
+    made.close()
+    assert not (SHM_DIR / NAME).exists()
+    view[0] = 1
+    view.release()
+    made.close()
+
+
+def test_a_taken_name_is_refused_and_left_alone(segment: SharedSegment) -> None:
+    (SHM_DIR / NAME).write_bytes(b"theirs")
+    try:
+        with pytest.raises(FatalError, match=f"cannot name the segment /dev/shm/{NAME}: File ex"):
+            segment.link(NAME)
+        segment.unlink()
+        assert (SHM_DIR / NAME).read_bytes() == b"theirs"
+    finally:
+        (SHM_DIR / NAME).unlink()
+
+
+def test_more_than_is_free_is_refused_with_both_numbers() -> None:
+    asked = free_bytes() + (1 << 40)
+    with pytest.raises(FatalError) as caught:
+        SharedSegment(asked, threading.Event())
+    match = re.fullmatch(
+        r"shared memory: (\d+) bytes asked for, (\d+) bytes free in /dev/shm; use a smaller "
+        r"--kvcache-shape-spec or --tp-size, or enlarge /dev/shm",
+        str(caught.value),
+    )
+    assert match
+    assert int(match[1]) == asked
+    assert int(match[2]) < asked
+
+
+def test_exactly_what_is_free_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_module, "free_bytes", lambda: 4096)
+    SharedSegment(4096, threading.Event()).close()
+    with pytest.raises(FatalError, match="4097 bytes asked for, 4096 bytes free"):
+        SharedSegment(4097, threading.Event())
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.ENOMEM, errno.EFBIG])
+def test_running_full_while_allocating(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    monkeypatch.setattr(os, "posix_fallocate", failing_with(number))
+    with pytest.raises(FatalError, match=r"8192 bytes asked for, \d+ bytes free"):
+        SharedSegment(8192, threading.Event())
+
+
+def test_another_error_while_allocating(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "posix_fallocate", failing_with(errno.EIO))
+    with pytest.raises(FatalError, match=r"cannot allocate 8192 bytes: .*Input/output error"):
+        SharedSegment(8192, threading.Event())
+
+
+def failing_with(number: int) -> Callable[[int, int, int], None]:
+    def fail(fd: int, offset: int, length: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+def test_cancel_stops_the_allocation_between_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    cancel, done = threading.Event(), list[tuple[int, int]]()
+
+    def allocate(fd: int, offset: int, length: int) -> None:
+        done.append((offset, length))
+        if len(done) == 2:
+            cancel.set()
+
+    monkeypatch.setattr(segment_module, "_ALLOCATION_STEP_BYTES", 4096)
+    monkeypatch.setattr(os, "posix_fallocate", allocate)
+    with pytest.raises(WorkCancelledError):
+        SharedSegment(100 * 4096, cancel)
+    assert done == [(0, 4096), (4096, 4096)]
+
+
+def test_no_shared_memory_file_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_module, "SHM_DIR", Path("/nonexistent"))
+    with pytest.raises(FatalError, match="cannot make a segment in /nonexistent: No such file"):
+        SharedSegment(4096, threading.Event())
+    with pytest.raises(FatalError, match="/nonexistent: No such file"):
+        free_bytes()
+
+
+def test_sweep_takes_only_the_names_of_dead_processes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    dead = f"bench_server_{child.pid}_0123456789_r255"
+    kept = [
+        segment_name("abc", 0),
+        f"bench_server_{os.getppid()}_abc_r0",
+        f"bench_server_{child.pid}_abc_r0.bak",
+        f"bench_server_{child.pid}_ABC_r0",
+        f"bench_server_{child.pid}_abc",
+        f"xbench_server_{child.pid}_abc_r0",
+        "bench_server_\u0661_abc_r0",
+        "lmcache_l1_pool_x",
+    ]
+    monkeypatch.setattr(segment_module, "SHM_DIR", tmp_path)
+    for name in (dead, *kept):
+        (tmp_path / name).touch()
+    assert sweep_stale() == (dead,)
+    assert sorted(os.listdir(tmp_path)) == sorted(kept)
+    assert sweep_stale() == ()
+
+
+def test_sweep_leaves_what_it_may_not_remove(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    # A directory: unlink refuses it even to root.
+    (tmp_path / f"bench_server_{child.pid}_abc_r0").mkdir()
+    monkeypatch.setattr(segment_module, "SHM_DIR", tmp_path)
+    assert sweep_stale() == ()

@@ -1,0 +1,191 @@
+"""Bytes to evidence, on arrays made by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchserver.kv import verify as verify_module
+from benchserver.kv.pattern import CANARY_BYTE, POISON_BYTE, GroupPattern
+from benchserver.kv.verify import (
+    ABSENT,
+    Candidate,
+    Evidence,
+    EvidenceKind,
+    PageFault,
+    PageOwner,
+    bad_pages,
+    describe_owner,
+    first_difference,
+    merge,
+    plane_name,
+    verify_filled,
+)
+from shapespec import parse_shape_spec
+
+U8 = npt.NDArray[np.uint8]
+ROOT = b"root of this run"
+DIGESTS = (0x1111_2222_3333_4444, 0x5555_6666_7777_8888)
+OTHER = (0x9999_AAAA_BBBB_CCCC, 0xDDDD_EEEE_FFFF_0000)
+CANDIDATES = (Candidate(label="seq 3", digests=DIGESTS), Candidate(label="seq 9", digests=OTHER))
+
+
+def pattern_of(text: str = "(2,4,4,1,8):float16:2", first_layer: int = 2) -> GroupPattern:
+    return GroupPattern(ROOT, parse_shape_spec(text).groups[0], 0, first_layer)
+
+
+def page_of(
+    pattern: GroupPattern, digest: int, *, rank: int = 0, layer: int = 2, plane: int = 0, block: int
+) -> U8:
+    keys = pattern.page_keys([digest], rank=rank, layer=layer, blocks_per_chunk=2)
+    return pattern.expected_page(int(keys[plane, block])).copy()
+
+
+def owner_of(pattern: GroupPattern, seen: U8, offset: int = 0) -> str:
+    return describe_owner(seen, offset, pattern, CANDIDATES, ranks=4, blocks_per_chunk=2)
+
+
+def fault(offset: int) -> PageFault:
+    place = PageOwner(label="", chunk=0, rank=0, layer=0, plane=0, block=0)
+    return PageFault(
+        place=place, group=0, block_id=1, offset=offset, expected=b"a", seen=b"b", owner="x"
+    )
+
+
+def evidence(kind: EvidenceKind, first: PageFault | None = None) -> Evidence:
+    bad = 0 if kind is EvidenceKind.MATCH else 1
+    return Evidence(kind=kind, pages=2, bad_pages=bad, checked_bytes=10, first=first)
+
+
+MATCH, MISMATCH, UNTOUCHED = EvidenceKind.MATCH, EvidenceKind.MISMATCH, EvidenceKind.UNTOUCHED
+
+
+@pytest.mark.parametrize(
+    ("kinds", "merged"),
+    [
+        ([MATCH], MATCH),
+        ([MATCH, MATCH], MATCH),
+        ([MATCH, MISMATCH], MISMATCH),
+        ([UNTOUCHED, UNTOUCHED], UNTOUCHED),
+        ([UNTOUCHED, MATCH], MISMATCH),
+        ([UNTOUCHED, MISMATCH], MISMATCH),
+        ([], EvidenceKind.ABSENT),
+        ([MATCH, EvidenceKind.ABSENT], EvidenceKind.ABSENT),
+        ([MISMATCH, EvidenceKind.ABSENT], EvidenceKind.ABSENT),
+    ],
+)
+def test_merged_kinds(kinds: list[EvidenceKind], merged: EvidenceKind) -> None:
+    assert merge(evidence(kind) for kind in kinds).kind is merged
+
+
+def test_merge_adds_up_and_keeps_the_first_fault() -> None:
+    parts = [evidence(MATCH), evidence(MISMATCH, fault(5)), evidence(MISMATCH, fault(6))]
+    assert merge(parts) == Evidence(
+        kind=MISMATCH, pages=6, bad_pages=2, checked_bytes=30, first=fault(5)
+    )
+    assert merge([]) == ABSENT
+
+
+@given(st.binary(max_size=40), st.binary(max_size=40))
+def test_first_difference(left: bytes, right: bytes) -> None:
+    size = min(len(left), len(right))
+    a, b = (np.frombuffer(data[:size], np.uint8) for data in (left, right))
+    expected = next((i for i in range(size) if left[i] != right[i]), -1)
+    assert first_difference(a, b) == expected
+    assert first_difference(a, a) == -1
+
+
+@pytest.mark.parametrize("text", ["(2,4,4,1,8):float16:2", "(2,4,1,1,11):uint8:2"])
+@pytest.mark.parametrize("slice_bytes", [1, 100, 1 << 20])
+def test_bad_pages_are_found_in_every_slice(
+    monkeypatch: pytest.MonkeyPatch, text: str, slice_bytes: int
+) -> None:
+    monkeypatch.setattr(verify_module, "SLICE_BYTES", slice_bytes)
+    pattern = pattern_of(text)
+    keys = pattern.page_keys(range(1, 6), rank=0, layer=2, blocks_per_chunk=2)
+    pages = np.bitwise_xor(pattern.words, pattern.key_words(keys))
+    assert bad_pages(pages, pattern, keys) == []
+    for where in ((0, 0), (0, 9), (1, 4)):
+        pages.view(np.uint8)[where][where[1]] ^= 1
+    assert bad_pages(pages, pattern, keys) == [(0, 0), (0, 9), (1, 4)]
+
+
+def test_owner_of_filled_pages() -> None:
+    pattern = pattern_of()
+    size = page_of(pattern, DIGESTS[0], block=0).size
+    assert owner_of(pattern, np.full(size, POISON_BYTE, np.uint8)) == "poison: nothing was written"
+    assert owner_of(pattern, np.full(size, CANARY_BYTE, np.uint8)) == "a canary"
+    assert owner_of(pattern, np.zeros(size, np.uint8)) == "zeros"
+
+
+def test_owner_of_a_partly_written_page() -> None:
+    pattern = pattern_of()
+    page = page_of(pattern, DIGESTS[0], block=0)
+    page[24:] = POISON_BYTE
+    assert owner_of(pattern, page, 24) == "poison from byte 24 on: partly written"
+    # Poison that ends again is no partly written page.
+    page[-1] = 0
+    assert owner_of(pattern, page, 24) == "bytes of no page of this run"
+
+
+@given(data=st.data())
+def test_another_page_is_named(data: st.DataObject) -> None:
+    pattern = pattern_of()
+    candidate = data.draw(st.sampled_from(CANDIDATES))
+    chunk, block, plane = (data.draw(st.integers(0, 1)) for _ in range(3))
+    rank, layer = data.draw(st.integers(0, 3)), data.draw(st.integers(2, 3))
+    offset = data.draw(st.integers(0, 63))
+    page = page_of(
+        pattern, candidate.digests[chunk], rank=rank, layer=layer, plane=plane, block=block
+    )
+    assert owner_of(pattern, page, offset) == (
+        f"the page of {candidate.label} chunk {chunk} rank {rank} layer {layer} "
+        f"plane {'KV'[plane]} block {block}"
+    )
+
+
+@pytest.mark.parametrize("rank", [4, 5])
+def test_a_page_of_no_candidate_is_nobodys(rank: int) -> None:
+    pattern = pattern_of()
+    page = page_of(pattern, DIGESTS[0], rank=rank, block=0)
+    assert owner_of(pattern, page) == "bytes of no page of this run"
+    page = page_of(pattern, 12345, block=0)
+    assert owner_of(pattern, page) == "bytes of no page of this run"
+
+
+def test_a_page_that_two_candidates_share_is_nobodys() -> None:
+    pattern, page = pattern_of(), page_of(pattern_of(), DIGESTS[0], block=0)
+    twice = (*CANDIDATES, Candidate(label="seq 4", digests=DIGESTS[:1]))
+    owner = describe_owner(page, 0, pattern, twice, ranks=1, blocks_per_chunk=2)
+    assert owner == "bytes of no page of this run"
+
+
+def test_pages_of_odd_size_name_no_owner() -> None:
+    pattern = pattern_of("(1,4,1,1,11):uint8:2")
+    page = page_of(pattern, OTHER[0], block=0)
+    assert owner_of(pattern, page) == "bytes of no page of this run"
+
+
+def test_plane_names() -> None:
+    assert [plane_name(pattern_of(), plane) for plane in (0, 1)] == ["K", "V"]
+    assert plane_name(pattern_of("(1,4,4,1,8):float16:2"), 0) == "latent"
+
+
+def test_verify_filled_tells_of_the_first_wrong_row() -> None:
+    rows, asked = np.full((4, 8), CANARY_BYTE, np.uint8), list[int]()
+
+    def describe(row: int) -> PageFault:
+        asked.append(row)
+        return fault(row)
+
+    good = Evidence(kind=MATCH, pages=4, checked_bytes=32)
+    assert verify_filled(rows, CANARY_BYTE, describe) == good
+    assert asked == []
+    rows[2, 7] = rows[3, 0] = 0
+    assert verify_filled(rows, CANARY_BYTE, describe) == Evidence(
+        kind=MISMATCH, pages=4, bad_pages=2, checked_bytes=32, first=fault(2)
+    )
+    assert asked == [2]

@@ -1,0 +1,69 @@
+"""The acceptance list against our embedded server, with small shapes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import acceptance
+from tests.mitm.running import Urls
+from tests.mitm.servers import embedded_server
+
+SEQUENCES = 5
+CASES = acceptance.SMALL_HANDLE_CASES
+ENGINE = (CASES["float16"][0], "--transfer-mode", "engine_driven", "--require-transport")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Urls]:
+    with embedded_server() as running:
+        yield running.urls
+
+
+@pytest.fixture(scope="module")
+def pooled_server() -> Iterator[Urls]:
+    with embedded_server("--shm-name", f"baseline{os.getpid()}") as running:
+        yield running.urls
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_proves_every_byte(name: str, server: Urls, tmp_path: Path) -> None:
+    acceptance.check_case(server, CASES[name], SEQUENCES, tmp_path)
+
+
+def test_engine_driven_inline(server: Urls, tmp_path: Path) -> None:
+    acceptance.check_case(server, (*ENGINE, "inline"), SEQUENCES, tmp_path)
+
+
+def test_engine_driven_shm(pooled_server: Urls, tmp_path: Path) -> None:
+    acceptance.check_case(pooled_server, (*ENGINE, "shm"), SEQUENCES, tmp_path)
+
+
+def test_engine_driven_shm_tp2_mla(pooled_server: Urls, tmp_path: Path) -> None:
+    spec, *tp2 = CASES["mla_tp2"]
+    case = (spec, *tp2, *ENGINE[1:], "shm")
+    acceptance.check_case(pooled_server, case, SEQUENCES, tmp_path)
+
+
+def test_refuses_another_transport(server: Urls, tmp_path: Path) -> None:
+    acceptance.check_wrong_transport(server, CASES["float16"], "shm", tmp_path)
+
+
+def test_two_benches_at_once(server: Urls, tmp_path: Path) -> None:
+    acceptance.check_two_at_once(server, CASES["float16"], SEQUENCES, tmp_path)
+
+
+def test_expect_warm(server: Urls, tmp_path: Path) -> None:
+    acceptance.check_expect_warm(server, CASES["float16"], SEQUENCES, tmp_path)
+
+
+def test_same_seed_twice_fails(server: Urls, tmp_path: Path) -> None:
+    acceptance.check_seen_twice(server, CASES["float16"], 1, tmp_path)
+
+
+def test_wrong_mode_names_the_server_flag(tmp_path: Path) -> None:
+    with embedded_server("--supported-transfer-mode", "lmcache_driven") as running:
+        acceptance.check_wrong_mode(running.urls, CASES["float16"], tmp_path)

@@ -1,0 +1,387 @@
+"""The table of faults: what goes wrong, and which words and checks of ours must say so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from protocol.ops import Op
+from tests.mitm import httpproxy, sabotage
+from tests.mitm.httpproxy import DigestHandler
+from tests.mitm.link import Handler
+
+HANDLE, SHM, INLINE = "handle", "shm", "inline"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One way in which a server lies.
+
+    words: literal words that the bench's standard output must hold.
+    checks: the checks that must not be valid, by name; none means that nothing is wrong.
+    options: further options of the bench.
+    transport: which transport it needs.
+    """
+
+    name: str
+    meaning: str
+    rpc: Mapping[Op, Handler] = field(default_factory=dict)
+    digests: DigestHandler | None = None
+    words: tuple[str, ...] = ()
+    checks: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    transport: str = HANDLE
+
+    @property
+    def harmless(self) -> bool:
+        """Tell whether a bench must pass."""
+        return not self.checks
+
+
+_SHORT = ("--timeout", "1")
+_TP2 = ("--tp-size", "2")
+
+_TRANSFERS = (
+    Fault(name="pass_through", meaning="no fault"),
+    Fault(
+        name="delay_30ms",
+        meaning="every LOOKUP, STORE and RETRIEVE takes 30 ms longer",
+        rpc=dict.fromkeys((Op.LOOKUP, Op.STORE, Op.RETRIEVE), sabotage.delay_30ms),
+    ),
+    Fault(
+        name="noop_retrieve",
+        meaning="RETRIEVE is acknowledged and copies nothing",
+        rpc={Op.RETRIEVE: sabotage.noop_retrieve},
+        words=("CHECKSUM MISMATCH, leg destination", "untouched by RETRIEVE", "poison"),
+        checks=("content",),
+    ),
+    Fault(
+        name="flip_byte",
+        meaning="one bit of the last layer of the last rank's destination is wrong",
+        rpc={Op.RETRIEVE: sabotage.flip_byte},
+        words=("rank=1: CHECKSUM MISMATCH, leg destination, 1 of", "layer 2"),
+        checks=("content",),
+        options=_TP2,
+    ),
+    Fault(
+        name="swap_chunks",
+        meaning="two chunks are swapped at the destination",
+        rpc={Op.RETRIEVE: sabotage.swap_chunks},
+        words=("CHECKSUM MISMATCH, leg destination", "chunk 0", "chunk 1 rank 0 layer 0"),
+        checks=("content",),
+    ),
+    Fault(
+        name="half_retrieve",
+        meaning="RETRIEVE restores the first half of the chunks only",
+        rpc={Op.RETRIEVE: sabotage.half_retrieve},
+        words=("CHECKSUM MISMATCH, leg destination", "chunk 1", "poison: nothing was written"),
+        checks=("content",),
+    ),
+    Fault(
+        name="canary_overwrite",
+        meaning="RETRIEVE writes into the block behind the destination",
+        rpc={Op.RETRIEVE: sabotage.canary_overwrite},
+        words=("CANARY OVERWRITTEN, 1 of", "nobody may write"),
+        checks=("canaries",),
+    ),
+    Fault(
+        name="rank_mixup",
+        meaning="rank 1 gets the bytes of rank 0",
+        rpc={Op.STORE: sabotage.remember_store, Op.RETRIEVE: sabotage.rank_mixup},
+        words=("rank=1: CHECKSUM MISMATCH, leg destination", "the page of seq 0 chunk 0 rank 0"),
+        checks=("content",),
+        options=_TP2,
+    ),
+    Fault(
+        name="stale_data",
+        meaning="RETRIEVE restores the sequence before",
+        rpc={Op.STORE: sabotage.remember_store, Op.RETRIEVE: sabotage.stale_data},
+        words=("seq=1 rank=0: CHECKSUM MISMATCH, leg destination", "the page of seq 0 chunk 0"),
+        checks=("content",),
+    ),
+    Fault(
+        name="source_overwrite",
+        meaning="STORE alters a block that it reads",
+        rpc={Op.STORE: sabotage.source_overwrite},
+        words=("CHECKSUM MISMATCH, leg",),
+        checks=("digests",),
+    ),
+    Fault(
+        name="refuse_retrieve",
+        meaning="RETRIEVE answers False",
+        rpc={Op.RETRIEVE: sabotage.refuse_transfer},
+        words=("RETRIEVE answered False",),
+        checks=("retrieve",),
+    ),
+    Fault(
+        name="refuse_store",
+        meaning="STORE answers False",
+        rpc={Op.STORE: sabotage.refuse_transfer},
+        words=("STORE answered False",),
+        checks=("store",),
+    ),
+    Fault(
+        name="drop_store",
+        meaning="STORE is acknowledged and stores nothing",
+        rpc={Op.STORE: sabotage.drop_store},
+        words=("never became visible", "hit 0/2 chunks, expected 2/2"),
+        checks=("visibility", "warm_lookup"),
+        options=("--visible-within", "0.2"),
+    ),
+    Fault(
+        name="drop_last_rank",
+        meaning="rank 1's STORE is acknowledged and stores nothing",
+        rpc={Op.STORE: sabotage.drop_last_rank},
+        words=("never became visible", "hit 0/2 chunks, expected 2/2"),
+        checks=("visibility", "warm_lookup"),
+        options=("--visible-within", "0.2", *_TP2),
+    ),
+    Fault(
+        name="clear_between",
+        meaning="the cache is cleared between the cold pass and the warm LOOKUP",
+        rpc={Op.LOOKUP: sabotage.clear_before_warm},
+        words=("never became visible", "hit 0/2 chunks, expected 2/2"),
+        checks=("visibility", "warm_lookup"),
+        options=("--visible-within", "0.2"),
+    ),
+    Fault(
+        name="kill_server",
+        meaning="the server is killed at the first RETRIEVE",
+        rpc={Op.RETRIEVE: sabotage.kill_server},
+        words=("RETRIEVE: the connection to", "was lost while waiting", "HTTP API is dead too"),
+        checks=("run", "retrieve"),
+    ),
+)
+
+_REPLIES = (
+    Fault(
+        name="lose_reply",
+        meaning="the first reply to RETRIEVE is lost",
+        rpc={Op.RETRIEVE: sabotage.lose_reply},
+        words=("RETRIEVE: no answer within 1 s",),
+        checks=("retrieve",),
+        options=_SHORT,
+    ),
+    Fault(
+        name="lose_store_reply",
+        meaning="the first reply to STORE is lost",
+        rpc={Op.STORE: sabotage.lose_reply},
+        words=("STORE: no answer within 1 s",),
+        checks=("store",),
+        options=_SHORT,
+    ),
+    Fault(
+        name="garble_reply",
+        meaning="the result of RETRIEVE is noise",
+        rpc={Op.RETRIEVE: sabotage.garble_reply},
+        words=("malformed reply", "retrieve result"),
+        checks=("replies", "retrieve"),
+    ),
+    Fault(
+        name="duplicate_reply",
+        meaning="RETRIEVE is answered twice",
+        rpc={Op.RETRIEVE: sabotage.duplicate_reply},
+        words=("duplicate reply to RETRIEVE",),
+        checks=("replies",),
+    ),
+    Fault(
+        name="foreign_uid",
+        meaning="a reply comes to a request that was never made",
+        rpc={Op.RETRIEVE: sabotage.foreign_uid},
+        words=("unknown reply", "was never sent on this connection"),
+        checks=("replies",),
+    ),
+    Fault(
+        name="foreign_reply",
+        meaning="RETRIEVE is answered with the reply to another operation",
+        rpc={Op.RETRIEVE: sabotage.foreign_reply},
+        words=("malformed reply", "the reply to retrieve (id 7) is for operation 24"),
+        checks=("replies", "retrieve"),
+    ),
+    Fault(
+        name="late_reply",
+        meaning="the first reply to RETRIEVE comes after the client's deadline",
+        rpc={Op.RETRIEVE: sabotage.late_reply},
+        words=("RETRIEVE: no answer within 1 s", "late reply: RETRIEVE"),
+        checks=("replies", "retrieve"),
+        options=(*_SHORT, "--interval", "0.4"),
+    ),
+    Fault(
+        name="miscount_up",
+        meaning="the status query counts one hit too many",
+        rpc={Op.QUERY_PREFETCH_STATUS: sabotage.one_hit_more},
+        words=("warm LOOKUP hit 3/2 chunks, expected 2/2",),
+        checks=("warm_lookup",),
+    ),
+    Fault(
+        name="miscount_down",
+        meaning="the status query counts one hit too few",
+        rpc={Op.QUERY_PREFETCH_STATUS: sabotage.one_hit_less},
+        words=("warm LOOKUP hit 1/2 chunks, expected 2/2",),
+        checks=("visibility", "warm_lookup"),
+        options=("--visible-within", "0.2"),
+    ),
+    Fault(
+        name="miscount_cold",
+        meaning="the status query counts a hit where nothing is stored",
+        rpc={Op.QUERY_PREFETCH_STATUS: sabotage.hit_on_miss},
+        words=("cold LOOKUP hit 1/2 chunks, expected 0/2",),
+        checks=("cold_lookup",),
+    ),
+    Fault(
+        name="endless_prefetch",
+        meaning="the status query never says that it is done",
+        rpc={Op.QUERY_PREFETCH_STATUS: sabotage.endless_prefetch},
+        words=("the prefetch was still running after 1 s",),
+        checks=("cold_lookup",),
+        options=(*_SHORT, "--end", "1"),
+    ),
+)
+
+_DIGESTS = (
+    Fault(
+        name="digest_lies",
+        meaning="the digest API answers a wrong digest",
+        digests=httpproxy.lie,
+        words=("CHECKSUM MISMATCH, leg source, chunk 0",),
+        checks=("digests",),
+    ),
+    Fault(
+        name="digest_hangs",
+        meaning="the digest API never answers",
+        digests=httpproxy.hang,
+        words=("/cache/checksums: no answer within 1 s",),
+        checks=("digests",),
+        options=(*_SHORT, "--end", "1"),
+    ),
+    Fault(
+        name="digest_500",
+        meaning="the digest API fails",
+        digests=httpproxy.error_500,
+        words=("/cache/checksums: HTTP 500", "disk on fire"),
+        checks=("digests",),
+    ),
+    Fault(
+        name="digest_half_json",
+        meaning="the digest API answers half a document",
+        digests=httpproxy.half_json,
+        words=("/cache/checksums", "are not JSON"),
+        checks=("digests",),
+    ),
+    Fault(
+        name="digest_cut",
+        meaning="the digest API's connection ends in the middle of the answer",
+        digests=httpproxy.cut,
+        words=("/cache/checksums: ClientPayloadError",),
+        checks=("digests",),
+    ),
+)
+
+_LEAKS = (
+    Fault(
+        name="leak_lock",
+        meaning="somebody keeps a read lock on every object that was hit",
+        rpc={
+            Op.LOOKUP: sabotage.remember_lookup,
+            Op.QUERY_PREFETCH_STATUS: sabotage.leak_lock,
+        },
+        words=("read-locked objects more than before the run",),
+        checks=("residue",),
+    ),
+    Fault(
+        name="leak_session",
+        meaning="END_SESSION is acknowledged and ends nothing",
+        rpc={Op.END_SESSION: sabotage.swallow},
+        words=("sessions more than before the run",),
+        checks=("residue",),
+    ),
+    Fault(
+        name="leak_registration",
+        meaning="UNREGISTER_KV_CACHE is acknowledged and does nothing",
+        rpc={Op.UNREGISTER_KV_CACHE: sabotage.swallow},
+        words=("the server still holds registrations of instance",),
+        checks=("residue",),
+    ),
+)
+
+_ENGINE = (
+    Fault(name="shm_pass_through", meaning="no fault", transport=SHM),
+    Fault(
+        name="corrupt_slot",
+        meaning="one bit of a slot in the server's pool is wrong",
+        rpc={Op.PREPARE_RETRIEVE: sabotage.corrupt_slot},
+        words=("CHECKSUM MISMATCH, leg destination, 1 of", "chunk 1"),
+        checks=("content",),
+        transport=SHM,
+    ),
+    Fault(
+        name="slots_swapped",
+        meaning="PREPARE_RETRIEVE names the slots in the wrong order",
+        rpc={Op.PREPARE_RETRIEVE: sabotage.slots_swapped},
+        words=("CHECKSUM MISMATCH, leg destination", "chunk 1 rank 0 layer 0"),
+        checks=("content",),
+        transport=SHM,
+    ),
+    Fault(
+        name="slot_out_of_pool",
+        meaning="PREPARE_RETRIEVE names a slot behind the end of the pool",
+        rpc={Op.PREPARE_RETRIEVE: sabotage.slot_out_of_pool},
+        words=("within a pool of",),
+        checks=("retrieve",),
+        transport=SHM,
+    ),
+    Fault(
+        name="slot_missing",
+        meaning="PREPARE_RETRIEVE names one slot too few",
+        rpc={Op.PREPARE_RETRIEVE: sabotage.slot_missing},
+        words=("1 chunks came, 2 were asked for",),
+        checks=("retrieve",),
+        transport=SHM,
+    ),
+    Fault(
+        name="commit_dropped",
+        meaning="COMMIT_STORE is acknowledged and commits nothing",
+        rpc={Op.COMMIT_STORE: sabotage.commit_dropped},
+        words=("never became visible",),
+        checks=("visibility",),
+        options=("--visible-within", "0.2"),
+        transport=SHM,
+    ),
+    Fault(
+        name="retrieve_commit_dropped",
+        meaning="COMMIT_RETRIEVE is acknowledged and keeps its locks",
+        rpc={Op.COMMIT_RETRIEVE: sabotage.retrieve_commit_dropped},
+        words=("read-locked objects more than before the run",),
+        checks=("residue",),
+        transport=SHM,
+    ),
+    Fault(name="inline_pass_through", meaning="no fault", transport=INLINE),
+    Fault(
+        name="inline_garbled",
+        meaning="the inline tensors are noise",
+        rpc={Op.PREPARE_RETRIEVE: sabotage.inline_garbled},
+        words=("RETRIEVE",),
+        checks=("retrieve",),
+        transport=INLINE,
+    ),
+    Fault(
+        name="inline_cut",
+        meaning="the stream of inline tensors ends in the middle",
+        rpc={Op.PREPARE_RETRIEVE: sabotage.inline_cut},
+        words=("RETRIEVE",),
+        checks=("retrieve",),
+        transport=INLINE,
+    ),
+    Fault(
+        name="inline_flip",
+        meaning="one bit of an inline tensor is wrong",
+        rpc={Op.PREPARE_RETRIEVE: sabotage.inline_flip},
+        words=("CHECKSUM MISMATCH, leg destination, 1 of",),
+        checks=("content",),
+        transport=INLINE,
+    ),
+)
+
+FAULTS: dict[str, Fault] = {
+    fault.name: fault for fault in (*_TRANSFERS, *_REPLIES, *_DIGESTS, *_LEAKS, *_ENGINE)
+}
