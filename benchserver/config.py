@@ -56,6 +56,8 @@ class RunConfig:
     timeout_s: float
     visible_within_s: float
     wait_ready_s: float
+    own_server: bool = False
+    """The target is an embedded server that was started for this run."""
 
     @property
     def is_mla(self) -> bool:

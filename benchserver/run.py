@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from urllib.parse import urlsplit
 
-import zmq.asyncio
+import zmq
 
 from benchserver.check.replies import judge_event
 from benchserver.check.residue import Residue, judge_residue, residue_of
@@ -92,7 +92,7 @@ class Run:
         nonce = os.urandom(5)
         self._nonce = nonce.hex()
         self._nonce_number = int.from_bytes(nonce, "big")
-        self._context = zmq.asyncio.Context()
+        self._context = zmq.Context()
         self._executor = ThreadPoolExecutor(min(_MAX_THREADS, os.cpu_count() or 1))
         self._http: HttpApi | None = None
         self._rpcs: list[RpcClient] = []
@@ -417,6 +417,11 @@ class Run:
             if fatal is not None:
                 self._server_gone = True
                 raise fatal
+            if any(rpc.lost_connections for rpc in self._rpcs):
+                raise FatalError(
+                    f"the connection to {self._config.rpc_url} was lost during seq={seq}: a "
+                    "server that came back does not know our registrations"
+                )
             seq += 1
 
     # The end

@@ -33,6 +33,9 @@ class Op(enum.Enum):
     PING = "ping"
     NOOP = "noop"
 
+    # Members are equal only to themselves; hashing the name instead costs more than a lookup.
+    __hash__ = object.__hash__
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpTraits:

@@ -10,8 +10,7 @@ from __future__ import annotations
 import enum
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from protocol import codec
 from protocol.dialects import Dialect
@@ -42,15 +41,13 @@ class _End(enum.Enum):
     GIVEN_UP = "given up"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pending:
+class _Pending(NamedTuple):
     op: Op
     sent_ns: int
     deadline_ns: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Tombstone:
+class _Tombstone(NamedTuple):
     op: Op
     end: _End
     ended_ns: int

@@ -17,7 +17,6 @@ from tests.mitm.bench import (
     run_bench,
     start_bench,
 )
-from tests.mitm.memory import SHM_DIR
 from tests.mitm.running import Urls
 
 HANDLE_CASES: Mapping[str, tuple[str, ...]] = {

@@ -49,6 +49,7 @@ def build_config(options: Mapping[str, Any]) -> RunConfig:
         timeout_s=options["timeout"],
         visible_within_s=options["visible_within"],
         wait_ready_s=options["wait_ready"],
+        own_server=options["embedded"],
     )
     check_config(config)
     if config.expect_warm and seed is None:

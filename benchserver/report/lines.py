@@ -184,8 +184,8 @@ def replay_command(result: RunResult) -> str:
         words += ["--cache-salt", config.cache_salt]
     if not config.cross_check:
         words.append("--no-http")
-    if not result.server.embedded:
-        words += ["--rpc-url", config.rpc_url, "--url", config.http_url]
-    else:
+    if config.own_server:
         words.append("--embedded")
+    else:
+        words += ["--rpc-url", config.rpc_url, "--url", config.http_url]
     return shlex.join(words)

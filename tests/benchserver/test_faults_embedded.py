@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.mitm.bench import assert_caught, options_for, run_bench
-from tests.mitm.faults import FAULTS, HANDLE, INLINE, SHM
+from tests.mitm.fault import HANDLE, INLINE, SHM
+from tests.mitm.faults import FAULTS
 from tests.mitm.running import Urls, running_proxy
 from tests.mitm.servers import embedded_server
 

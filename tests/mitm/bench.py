@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.mitm.faults import Fault
+from tests.mitm.fault import Fault
 from tests.mitm.memory import SHM_DIR
 from tests.mitm.running import Urls
 

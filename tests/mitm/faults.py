@@ -2,43 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
 from protocol.ops import Op
-from tests.mitm import httpproxy, sabotage
-from tests.mitm.httpproxy import DigestHandler
-from tests.mitm.link import Handler
+from tests.mitm import sabotage
+from tests.mitm.fault import SHORT, Fault
+from tests.mitm.faults_beside import DIGESTS, ENGINE, LEAKS
 
-HANDLE, SHM, INLINE = "handle", "shm", "inline"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
-    """One way in which a server lies.
-
-    words: literal words that the bench's standard output must hold.
-    checks: the checks that must not be valid, by name; none means that nothing is wrong.
-    options: further options of the bench.
-    transport: which transport it needs.
-    """
-
-    name: str
-    meaning: str
-    rpc: Mapping[Op, Handler] = field(default_factory=dict)
-    digests: DigestHandler | None = None
-    words: tuple[str, ...] = ()
-    checks: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
-    transport: str = HANDLE
-
-    @property
-    def harmless(self) -> bool:
-        """Tell whether a bench must pass."""
-        return not self.checks
-
-
-_SHORT = ("--timeout", "1")
 _TP2 = ("--tp-size", "2")
 
 _TRANSFERS = (
@@ -107,6 +75,15 @@ _TRANSFERS = (
         checks=("digests",),
     ),
     Fault(
+        name="source_overwrite_no_http",
+        meaning="as source_overwrite, without the digest cross-check",
+        rpc={Op.STORE: sabotage.source_overwrite},
+        words=("leg source",),
+        checks=("content",),
+        options=("--no-http",),
+        gap="nobody compares the source blocks with their pattern after STORE",
+    ),
+    Fault(
         name="refuse_retrieve",
         meaning="RETRIEVE answers False",
         rpc={Op.RETRIEVE: sabotage.refuse_transfer},
@@ -148,7 +125,7 @@ _TRANSFERS = (
         name="kill_server",
         meaning="the server is killed at the first RETRIEVE",
         rpc={Op.RETRIEVE: sabotage.kill_server},
-        words=("RETRIEVE: the connection to", "was lost while waiting", "HTTP API is dead too"),
+        words=("RETRIEVE: the connection to", "was lost while waiting", "run: the server "),
         checks=("run", "retrieve"),
     ),
 )
@@ -160,7 +137,7 @@ _REPLIES = (
         rpc={Op.RETRIEVE: sabotage.lose_reply},
         words=("RETRIEVE: no answer within 1 s",),
         checks=("retrieve",),
-        options=_SHORT,
+        options=SHORT,
     ),
     Fault(
         name="lose_store_reply",
@@ -168,7 +145,7 @@ _REPLIES = (
         rpc={Op.STORE: sabotage.lose_reply},
         words=("STORE: no answer within 1 s",),
         checks=("store",),
-        options=_SHORT,
+        options=SHORT,
     ),
     Fault(
         name="garble_reply",
@@ -204,7 +181,7 @@ _REPLIES = (
         rpc={Op.RETRIEVE: sabotage.late_reply},
         words=("RETRIEVE: no answer within 1 s", "late reply: RETRIEVE"),
         checks=("replies", "retrieve"),
-        options=(*_SHORT, "--interval", "0.4"),
+        options=(*SHORT, "--interval", "0.4"),
     ),
     Fault(
         name="miscount_up",
@@ -234,154 +211,10 @@ _REPLIES = (
         rpc={Op.QUERY_PREFETCH_STATUS: sabotage.endless_prefetch},
         words=("the prefetch was still running after 1 s",),
         checks=("cold_lookup",),
-        options=(*_SHORT, "--end", "1"),
-    ),
-)
-
-_DIGESTS = (
-    Fault(
-        name="digest_lies",
-        meaning="the digest API answers a wrong digest",
-        digests=httpproxy.lie,
-        words=("CHECKSUM MISMATCH, leg source, chunk 0",),
-        checks=("digests",),
-    ),
-    Fault(
-        name="digest_hangs",
-        meaning="the digest API never answers",
-        digests=httpproxy.hang,
-        words=("/cache/checksums: no answer within 1 s",),
-        checks=("digests",),
-        options=(*_SHORT, "--end", "1"),
-    ),
-    Fault(
-        name="digest_500",
-        meaning="the digest API fails",
-        digests=httpproxy.error_500,
-        words=("/cache/checksums: HTTP 500", "disk on fire"),
-        checks=("digests",),
-    ),
-    Fault(
-        name="digest_half_json",
-        meaning="the digest API answers half a document",
-        digests=httpproxy.half_json,
-        words=("/cache/checksums", "are not JSON"),
-        checks=("digests",),
-    ),
-    Fault(
-        name="digest_cut",
-        meaning="the digest API's connection ends in the middle of the answer",
-        digests=httpproxy.cut,
-        words=("/cache/checksums: ClientPayloadError",),
-        checks=("digests",),
-    ),
-)
-
-_LEAKS = (
-    Fault(
-        name="leak_lock",
-        meaning="somebody keeps a read lock on every object that was hit",
-        rpc={
-            Op.LOOKUP: sabotage.remember_lookup,
-            Op.QUERY_PREFETCH_STATUS: sabotage.leak_lock,
-        },
-        words=("read-locked objects more than before the run",),
-        checks=("residue",),
-    ),
-    Fault(
-        name="leak_session",
-        meaning="END_SESSION is acknowledged and ends nothing",
-        rpc={Op.END_SESSION: sabotage.swallow},
-        words=("sessions more than before the run",),
-        checks=("residue",),
-    ),
-    Fault(
-        name="leak_registration",
-        meaning="UNREGISTER_KV_CACHE is acknowledged and does nothing",
-        rpc={Op.UNREGISTER_KV_CACHE: sabotage.swallow},
-        words=("the server still holds registrations of instance",),
-        checks=("residue",),
-    ),
-)
-
-_ENGINE = (
-    Fault(name="shm_pass_through", meaning="no fault", transport=SHM),
-    Fault(
-        name="corrupt_slot",
-        meaning="one bit of a slot in the server's pool is wrong",
-        rpc={Op.PREPARE_RETRIEVE: sabotage.corrupt_slot},
-        words=("CHECKSUM MISMATCH, leg destination, 1 of", "chunk 1"),
-        checks=("content",),
-        transport=SHM,
-    ),
-    Fault(
-        name="slots_swapped",
-        meaning="PREPARE_RETRIEVE names the slots in the wrong order",
-        rpc={Op.PREPARE_RETRIEVE: sabotage.slots_swapped},
-        words=("CHECKSUM MISMATCH, leg destination", "chunk 1 rank 0 layer 0"),
-        checks=("content",),
-        transport=SHM,
-    ),
-    Fault(
-        name="slot_out_of_pool",
-        meaning="PREPARE_RETRIEVE names a slot behind the end of the pool",
-        rpc={Op.PREPARE_RETRIEVE: sabotage.slot_out_of_pool},
-        words=("within a pool of",),
-        checks=("retrieve",),
-        transport=SHM,
-    ),
-    Fault(
-        name="slot_missing",
-        meaning="PREPARE_RETRIEVE names one slot too few",
-        rpc={Op.PREPARE_RETRIEVE: sabotage.slot_missing},
-        words=("1 chunks came, 2 were asked for",),
-        checks=("retrieve",),
-        transport=SHM,
-    ),
-    Fault(
-        name="commit_dropped",
-        meaning="COMMIT_STORE is acknowledged and commits nothing",
-        rpc={Op.COMMIT_STORE: sabotage.commit_dropped},
-        words=("never became visible",),
-        checks=("visibility",),
-        options=("--visible-within", "0.2"),
-        transport=SHM,
-    ),
-    Fault(
-        name="retrieve_commit_dropped",
-        meaning="COMMIT_RETRIEVE is acknowledged and keeps its locks",
-        rpc={Op.COMMIT_RETRIEVE: sabotage.retrieve_commit_dropped},
-        words=("read-locked objects more than before the run",),
-        checks=("residue",),
-        transport=SHM,
-    ),
-    Fault(name="inline_pass_through", meaning="no fault", transport=INLINE),
-    Fault(
-        name="inline_garbled",
-        meaning="the inline tensors are noise",
-        rpc={Op.PREPARE_RETRIEVE: sabotage.inline_garbled},
-        words=("RETRIEVE",),
-        checks=("retrieve",),
-        transport=INLINE,
-    ),
-    Fault(
-        name="inline_cut",
-        meaning="the stream of inline tensors ends in the middle",
-        rpc={Op.PREPARE_RETRIEVE: sabotage.inline_cut},
-        words=("RETRIEVE",),
-        checks=("retrieve",),
-        transport=INLINE,
-    ),
-    Fault(
-        name="inline_flip",
-        meaning="one bit of an inline tensor is wrong",
-        rpc={Op.PREPARE_RETRIEVE: sabotage.inline_flip},
-        words=("CHECKSUM MISMATCH, leg destination, 1 of",),
-        checks=("content",),
-        transport=INLINE,
+        options=(*SHORT, "--end", "1"),
     ),
 )
 
 FAULTS: dict[str, Fault] = {
-    fault.name: fault for fault in (*_TRANSFERS, *_REPLIES, *_DIGESTS, *_LEAKS, *_ENGINE)
+    fault.name: fault for fault in (*_TRANSFERS, *_REPLIES, *DIGESTS, *LEAKS, *ENGINE)
 }

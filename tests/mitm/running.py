@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 
-from tests.mitm.faults import Fault
+from tests.mitm.fault import Fault
 from tests.mitm.httpproxy import HttpProxy
 from tests.mitm.proxy import RpcProxy
 

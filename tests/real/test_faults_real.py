@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.mitm.bench import assert_caught, options_for, run_bench
-from tests.mitm.faults import FAULTS, HANDLE, INLINE, SHM
+from tests.mitm.fault import HANDLE, INLINE, SHM
+from tests.mitm.faults import FAULTS
 from tests.mitm.running import Urls, running_proxy
 from tests.real.conftest import AUTO, StartServer
 
@@ -16,8 +18,16 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 KILLS = "kill_server"
 
 
-def names(transport: str) -> list[str]:
-    return [f.name for f in FAULTS.values() if f.transport == transport and f.name != KILLS]
+def table(transport: str) -> list[Any]:
+    """Return the faults of one transport; what is a known gap must fail, until it is closed."""
+    return [
+        pytest.param(
+            fault.name,
+            marks=[pytest.mark.xfail(strict=True, reason=fault.gap)] if fault.gap else [],
+        )
+        for fault in FAULTS.values()
+        if fault.transport == transport and fault.name != KILLS
+    ]
 
 
 def check(name: str, server: Urls, tmp_path: Path) -> None:
@@ -27,17 +37,17 @@ def check(name: str, server: Urls, tmp_path: Path) -> None:
     assert_caught(ended, fault)
 
 
-@pytest.mark.parametrize("name", names(HANDLE))
+@pytest.mark.parametrize("name", table(HANDLE))
 def test_handle_fault(name: str, real: Urls, tmp_path: Path) -> None:
     check(name, real, tmp_path)
 
 
-@pytest.mark.parametrize("name", names(INLINE))
+@pytest.mark.parametrize("name", table(INLINE))
 def test_inline_fault(name: str, real: Urls, tmp_path: Path) -> None:
     check(name, real, tmp_path)
 
 
-@pytest.mark.parametrize("name", names(SHM))
+@pytest.mark.parametrize("name", table(SHM))
 def test_shm_fault(name: str, real_pooled: Urls, tmp_path: Path) -> None:
     check(name, real_pooled, tmp_path)
 

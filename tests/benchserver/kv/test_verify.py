@@ -9,14 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchserver.kv import verify as verify_module
-from benchserver.kv.pattern import CANARY_BYTE, POISON_BYTE, GroupPattern
+from benchserver.kv.pattern import CANARY_BYTE, POISON_BYTE, GroupPattern, PageOwner
 from benchserver.kv.verify import (
     ABSENT,
     Candidate,
     Evidence,
     EvidenceKind,
     PageFault,
-    PageOwner,
     bad_pages,
     describe_owner,
     first_difference,
@@ -41,7 +40,8 @@ def page_of(
     pattern: GroupPattern, digest: int, *, rank: int = 0, layer: int = 2, plane: int = 0, block: int
 ) -> U8:
     keys = pattern.page_keys([digest], rank=rank, layer=layer, blocks_per_chunk=2)
-    return pattern.expected_page(int(keys[plane, block])).copy()
+    page: U8 = pattern.expected_page(int(keys[plane, block])).copy()
+    return page
 
 
 def owner_of(pattern: GroupPattern, seen: U8, offset: int = 0) -> str:

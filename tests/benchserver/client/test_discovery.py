@@ -1,0 +1,234 @@
+"""Which server it is: reaching it, reading its release, choosing dialect and transfer mode."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import cast
+
+import pytest
+
+from benchserver.client.discovery import (
+    await_port,
+    choose_dialect,
+    choose_transfer,
+    is_local,
+    no_version_error,
+    read_version,
+)
+from benchserver.client.http import HttpApi, HttpFailedError
+from benchserver.clock import NS_PER_MS, NS_PER_S, VirtualClock
+from benchserver.config import TransferChoice
+from benchserver.errors import FatalError, UsageError
+from protocol.dialects import V056
+from protocol.errors import RemoteProtocolError
+
+pytestmark = pytest.mark.usefixtures("leak_free")
+
+AUTO, HANDLE, ENGINE = (
+    TransferChoice.AUTO,
+    TransferChoice.LMCACHE_DRIVEN,
+    TransferChoice.ENGINE_DRIVEN,
+)
+
+
+@pytest.mark.parametrize("said", ["", "0.5.6"])
+@pytest.mark.parametrize("version", ["0.5.6", "0.5.6-g3e11e108", "v0.5.6+local"])
+def test_known_releases(version: str, said: str) -> None:
+    assert choose_dialect(version, said) is V056
+
+
+def test_a_release_that_is_said_wins_over_an_unknown_version() -> None:
+    assert choose_dialect("nonsense", "0.5.6") is V056
+
+
+@pytest.mark.parametrize("version", ["", "0.5.7", "0.5.6rc1", "0.5", "dev\n\x1b[31m", "10.5.6"])
+def test_unknown_servers(version: str) -> None:
+    with pytest.raises(FatalError) as caught:
+        choose_dialect(version, "")
+    text = str(caught.value)
+    assert text.startswith("the server says it is version ")
+    assert "known: 0.5.6" in text
+    assert text.endswith("say it with --server-release")
+    assert text.isprintable()
+
+
+@pytest.mark.parametrize("said", ["0.5.7", "v0.5.6", "latest", "٠.٥.٦"])
+def test_unknown_releases_that_are_said(said: str) -> None:
+    with pytest.raises(UsageError, match=r"^--server-release: server release .* expected one of"):
+        choose_dialect("0.5.6", said)
+
+
+@pytest.mark.parametrize(
+    ("asked", "served", "groups", "chosen"),
+    [
+        (AUTO, "", 1, HANDLE),
+        (AUTO, "auto", 1, HANDLE),
+        (AUTO, "auto", 2, HANDLE),
+        (AUTO, "lmcache_driven", 1, HANDLE),
+        (AUTO, "engine_driven", 1, ENGINE),
+        (AUTO, "something new", 1, HANDLE),
+        (HANDLE, "", 1, HANDLE),
+        (HANDLE, "auto", 2, HANDLE),
+        (HANDLE, "lmcache_driven", 1, HANDLE),
+        (ENGINE, "", 1, ENGINE),
+        (ENGINE, "auto", 1, ENGINE),
+        (ENGINE, "engine_driven", 1, ENGINE),
+    ],
+)
+def test_transfer_modes(
+    asked: TransferChoice, served: str, groups: int, chosen: TransferChoice
+) -> None:
+    assert choose_transfer(asked, served, groups) is chosen
+
+
+@pytest.mark.parametrize(
+    ("asked", "served", "groups", "reason"),
+    [
+        (
+            HANDLE,
+            "engine_driven",
+            1,
+            "--transfer-mode lmcache_driven, but the server serves engine_driven; start it with "
+            "--supported-transfer-mode auto (or lmcache_driven)",
+        ),
+        (
+            ENGINE,
+            "lmcache_driven",
+            1,
+            "--transfer-mode engine_driven, but the server serves lmcache_driven; start it with "
+            "--supported-transfer-mode auto (or engine_driven)",
+        ),
+        (
+            AUTO,
+            "engine_driven",
+            2,
+            "the server serves engine_driven alone, which carries one KV layer group, and the "
+            "shape spec has 2; start it with --supported-transfer-mode auto",
+        ),
+    ],
+)
+def test_modes_that_are_not_served(
+    asked: TransferChoice, served: str, groups: int, reason: str
+) -> None:
+    with pytest.raises(FatalError) as caught:
+        choose_transfer(asked, served, groups)
+    assert str(caught.value) == reason
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.1.2.3", "::1", "0.0.0.0"])
+def test_hosts_that_are_here(host: str) -> None:
+    assert is_local(host)
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "2001:db8::1"])
+def test_hosts_that_are_elsewhere(host: str) -> None:
+    assert not is_local(host)
+
+
+@pytest.fixture
+def _no_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no name resolve, whatever this machine's resolver says."""
+
+    def getaddrinfo(*args: object, **kwargs: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+
+
+@pytest.mark.usefixtures("_no_names")
+def test_a_host_without_an_address() -> None:
+    assert not is_local("host.example")
+    reason = r"^cannot reach the server at tcp://host\.example:1 \(Name or service not known\); "
+    with pytest.raises(FatalError, match=reason):
+        asyncio.run(await_port("host.example", 1, clock=VirtualClock(), wait_s=0, timeout_s=5))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def wait_for(port: int, clock: VirtualClock, wait_s: float) -> None:
+    asyncio.run(await_port("127.0.0.1", port, clock=clock, wait_s=wait_s, timeout_s=5))
+
+
+@pytest.mark.parametrize(("wait_s", "waited_ns"), [(0.0, 0), (1.0, NS_PER_S), (0.9, NS_PER_S)])
+def test_nobody_listens(wait_s: float, waited_ns: int) -> None:
+    clock, port = VirtualClock(), free_port()
+    with pytest.raises(FatalError) as caught:
+        wait_for(port, clock, wait_s)
+    text = str(caught.value)
+    assert text.startswith(f"cannot reach the server at tcp://127.0.0.1:{port} (")
+    assert text.endswith("start it, correct --rpc-url, or give it time with --wait-ready SECS")
+    assert text.isprintable()
+    assert clock.now_ns() == waited_ns
+
+
+def test_somebody_listens() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        clock = VirtualClock()
+        wait_for(listener.getsockname()[1], clock, 0.0)
+        assert clock.now_ns() == 0
+
+
+def test_a_server_that_starts_meanwhile_is_reached() -> None:
+    port = free_port()
+    with socket.socket() as listener:
+
+        class StartsServer(VirtualClock):
+            async def sleep_ns(self, duration_ns: int) -> None:
+                await super().sleep_ns(duration_ns)
+                if self.now_ns() == NS_PER_S:
+                    listener.bind(("127.0.0.1", port))
+                    listener.listen()
+
+        clock = StartsServer()
+        wait_for(port, clock, 60.0)
+        assert clock.now_ns() == NS_PER_S
+
+
+class ScriptedHttp:
+    """Raises errors in turn, then says a version."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self._errors = list(errors)
+
+    async def version(self) -> str:
+        if self._errors:
+            raise self._errors.pop(0)
+        return "0.5.6"
+
+
+def read(http: ScriptedHttp, clock: VirtualClock, wait_s: float) -> str:
+    return asyncio.run(read_version(cast(HttpApi, http), clock=clock, wait_s=wait_s))
+
+
+def test_a_version_that_comes_late() -> None:
+    clock = VirtualClock()
+    http = ScriptedHttp(HttpFailedError("starting"), RemoteProtocolError("odd"))
+    assert read(http, clock, 10.0) == "0.5.6"
+    assert clock.now_ns() == 500 * NS_PER_MS
+
+
+@pytest.mark.parametrize(("wait_s", "waited_ns"), [(0.0, 0), (0.3, 500 * NS_PER_MS)])
+def test_a_version_that_does_not_come(wait_s: float, waited_ns: int) -> None:
+    clock = VirtualClock()
+    http = ScriptedHttp(*(HttpFailedError(f"down {n}") for n in range(100)))
+    with pytest.raises(HttpFailedError, match="down"):
+        read(http, clock, wait_s)
+    assert clock.now_ns() == waited_ns
+
+
+def test_the_remedy_for_an_unknown_release() -> None:
+    refused = no_version_error(HttpFailedError("GET http://x: cannot connect", refused=True))
+    assert str(refused) == (
+        "the server's release is unknown: GET http://x: cannot connect; correct --url, or say it "
+        "with --server-release (and --no-http if it has no HTTP API)"
+    )
+    other = no_version_error(RemoteProtocolError("got\n3"))
+    assert str(other).startswith("the server's release is unknown: got 3; say it with")

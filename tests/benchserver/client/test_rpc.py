@@ -1,0 +1,428 @@
+"""The RPC client against a scripted ROUTER on loopback; frames are literal bytes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import zmq
+import zmq.asyncio
+
+from benchserver.client.rpc import (
+    BadAnswerError,
+    ConnectionLostError,
+    NoAnswerError,
+    RpcClient,
+)
+from benchserver.clock import NS_PER_MS, NS_PER_S, RealClock, VirtualClock
+from protocol.dialects import V056
+from protocol.errors import LocalProtocolError
+from protocol.messages import (
+    NO_UID,
+    VOID,
+    DuplicateReply,
+    Event,
+    LateReply,
+    MalformedReply,
+    UnknownReply,
+)
+from protocol.ops import Op
+from protocol.session import MAX_PENDING
+
+pytestmark = pytest.mark.usefixtures("leak_free")
+
+OK = b"\xa2OK"
+NOOP, PING, CHUNK_SIZE = b"\x18", b"\x16", b"\x15"
+
+
+class Peer:
+    """A ROUTER that answers what the test tells it to; one client."""
+
+    def __init__(self, context: zmq.asyncio.Context, address: str, port: int = 0) -> None:
+        self._socket = context.socket(zmq.ROUTER)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.setsockopt(zmq.IPV6, "[" in address)
+        if port:
+            self._socket.bind(f"tcp://{address}:{port}")
+            self.port = port
+        else:
+            self.port = self._socket.bind_to_random_port(f"tcp://{address}")
+        self._client = b""
+
+    async def receive(self) -> list[bytes]:
+        """Return the next request's frames, without the identity."""
+        self._client, *frames = await self._socket.recv_multipart()
+        return frames
+
+    async def send(self, *frames: bytes) -> None:
+        await self._socket.send_multipart([self._client, *frames])
+
+    def close(self) -> None:
+        self._socket.close(linger=0)
+
+
+class Link:
+    """A client and its peer."""
+
+    def __init__(self, context: zmq.asyncio.Context, peer: Peer, client: RpcClient) -> None:
+        self.context = context
+        self.peer = peer
+        self.client = client
+        self.events: asyncio.Queue[Event] = asyncio.Queue()
+
+    def call(self, op: Op, *args: Any, timeout_ns: int | None = None) -> asyncio.Task[Any]:
+        return asyncio.create_task(self.client.call(op, *args, timeout_ns=timeout_ns))
+
+    def assert_idle(self) -> None:
+        """Fail if any entry of a call is left."""
+        assert self.client._waiting == {}
+        assert self.client._ops == {}
+        assert self.client._session.pending_count == 0
+
+
+@asynccontextmanager
+async def linked(
+    timeout_ns: int = 30 * NS_PER_S, clock: RealClock | VirtualClock | None = None
+) -> AsyncIterator[Link]:
+    context = zmq.asyncio.Context()
+    peer = Peer(context, "127.0.0.1")
+    link: Link | None = None
+
+    def observe(event: Event) -> None:
+        assert link is not None
+        link.events.put_nowait(event)
+
+    client = RpcClient(
+        context,
+        f"tcp://127.0.0.1:{peer.port}",
+        V056,
+        clock=clock or RealClock(),
+        timeout_ns=timeout_ns,
+        observer=observe,
+    )
+    link = Link(context, peer, client)
+    try:
+        yield link
+    finally:
+        if not client._socket.closed:
+            await client.close()
+        link.peer.close()
+        context.destroy(linger=0)
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        await asyncio.wait_for(test(), 20)
+
+    asyncio.run(bounded())
+
+
+def test_an_answer_ends_the_call() -> None:
+    async def main() -> None:
+        async with linked() as link:
+            call = link.call(Op.PING, 300)
+            assert await link.peer.receive() == [b"\x00", PING, b"\xcd\x01\x2c"]
+            await link.peer.send(b"\x00", PING, b"\xc3")
+            reply = await call
+            assert (reply.uid, reply.op, reply.result) == (0, Op.PING, True)
+            assert reply.latency_ns > 0
+            call = link.call(Op.QUERY_PREFETCH_STATUS, "r")
+            assert await link.peer.receive() == [b"\x01", b"\x09", b"\xa1r"]
+            await link.peer.send(b"\x01", b"\x09")
+            assert (await call).result is VOID
+            assert link.events.empty()
+            link.assert_idle()
+
+    run(main)
+
+
+def test_latency_is_from_sending_to_receiving_on_the_clock() -> None:
+    async def main() -> None:
+        clock = VirtualClock(1000)
+        async with linked(clock=clock) as link:
+            call = link.call(Op.NOOP)
+            await link.peer.receive()
+            await clock.sleep_ns(345)
+            await link.peer.send(b"\x00", NOOP, OK)
+            assert (await call).latency_ns == 345
+
+    run(main)
+
+
+def test_answers_in_another_order_reach_their_calls() -> None:
+    async def main() -> None:
+        async with linked() as link:
+            calls = [link.call(Op.GET_CHUNK_SIZE) for _ in range(3)]
+            for _ in calls:
+                await link.peer.receive()
+            for uid in (2, 0, 1):
+                await link.peer.send(bytes([uid]), CHUNK_SIZE, bytes([0x40 + uid]))
+            replies = await asyncio.gather(*calls)
+            assert [reply.result for reply in replies] == [0x40, 0x41, 0x42]
+
+    run(main)
+
+
+def test_no_answer_in_time_and_then_a_late_one() -> None:
+    async def main() -> None:
+        async with linked(timeout_ns=50 * NS_PER_MS) as link:
+            call = link.call(Op.NOOP)
+            await link.peer.receive()
+            with pytest.raises(NoAnswerError, match=r"^NOOP: no answer within 0\.05 s$") as caught:
+                await call
+            assert (caught.value.op, caught.value.reason) == (Op.NOOP, "no answer within 0.05 s")
+            link.assert_idle()
+            await link.peer.send(b"\x00", NOOP, OK)
+            late = await link.events.get()
+            assert isinstance(late, LateReply)
+            assert (late.uid, late.op) == (0, Op.NOOP)
+            assert late.late_ns > 0
+            await link.peer.send(b"\x00", NOOP, OK)
+            assert await link.events.get() == DuplicateReply(uid=0, op=Op.NOOP)
+
+    run(main)
+
+
+def test_a_late_answer_is_not_taken_for_the_next_call() -> None:
+    async def main() -> None:
+        async with linked() as link:
+            first = link.call(Op.GET_CHUNK_SIZE, timeout_ns=20 * NS_PER_MS)
+            await link.peer.receive()
+            with pytest.raises(NoAnswerError, match=r"within 0\.02 s"):
+                await first
+            second = link.call(Op.GET_CHUNK_SIZE)
+            await link.peer.receive()
+            await link.peer.send(b"\x00", CHUNK_SIZE, b"\x07")
+            await link.peer.send(b"\x01", CHUNK_SIZE, b"\x08")
+            assert (await second).result == 8
+            assert isinstance(await link.events.get(), LateReply)
+
+    run(main)
+
+
+def test_a_second_answer_is_told() -> None:
+    async def main() -> None:
+        async with linked() as link:
+            call = link.call(Op.NOOP)
+            await link.peer.receive()
+            for _ in range(2):
+                await link.peer.send(b"\x00", NOOP, OK)
+            assert (await call).result == "OK"
+            assert await link.events.get() == DuplicateReply(uid=0, op=Op.NOOP)
+
+    run(main)
+
+
+def test_an_answer_to_nothing_is_told_and_ends_no_call() -> None:
+    async def main() -> None:
+        async with linked() as link:
+            call = link.call(Op.NOOP)
+            await link.peer.receive()
+            await link.peer.send(b"\x05", NOOP, OK)
+            assert await link.events.get() == UnknownReply(uid=5)
+            assert not call.done()
+            await link.peer.send(b"\x00", NOOP, OK)
+            assert (await call).result == "OK"
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        (b"\x00",),
+        (b"\xa1a", NOOP, OK),
+        (b"\xc1", NOOP, OK),
+        (b"", NOOP, OK),
+        (b"\xff", NOOP, OK),
+        (b"\x00" * 300, NOOP, OK),
+    ],
+)
+def test_frames_that_name_no_call_are_told(frames: tuple[bytes, ...]) -> None:
+    async def main() -> None:
+        async with linked() as link:
+            call = link.call(Op.NOOP)
+            await link.peer.receive()
+            await link.peer.send(*frames)
+            event = await link.events.get()
+            assert isinstance(event, MalformedReply)
+            assert event.uid == NO_UID
+            assert not call.done()
+            await link.peer.send(b"\x00", NOOP, OK)
+            assert (await call).result == "OK"
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("frames", "reason"),
+    [
+        ((NOOP,), "the reply lacks its result"),
+        ((NOOP, b"\xc1"), "noop result: 1 bytes"),
+        ((NOOP, b"\x07"), "noop result: got 7, expected a string"),
+        ((NOOP, OK, OK), "the reply has 4 frames"),
+        ((PING, b"\xc3"), "the reply to noop \\(id 24\\) is for operation 22"),
+        ((b"\xa4noop", OK), "is for operation 'noop'"),
+    ],
+)
+def test_a_bad_answer_ends_its_call(frames: tuple[bytes, ...], reason: str) -> None:
+    async def main() -> None:
+        async with linked() as link:
+            call = link.call(Op.NOOP)
+            await link.peer.receive()
+            await link.peer.send(b"\x00", *frames)
+            with pytest.raises(BadAnswerError, match=reason):
+                await call
+            event = await link.events.get()
+            assert isinstance(event, MalformedReply)
+            assert event.uid == 0
+            link.assert_idle()
+
+    run(main)
+
+
+def test_a_lost_connection_ends_all_calls_at_once() -> None:
+    async def main() -> None:
+        async with linked() as link:
+            calls = [link.call(Op.NOOP), link.call(Op.PING, None)]
+            for _ in calls:
+                await link.peer.receive()
+            link.peer.close()
+            for call, name in zip(calls, ("NOOP", "PING"), strict=True):
+                text = f"^{name}: the connection to tcp://127.0.0.1:{link.peer.port} was lost"
+                with pytest.raises(ConnectionLostError, match=text):
+                    # Far below the deadline of 30 s.
+                    await asyncio.wait_for(call, 5)
+            assert link.client.lost_connections == 1
+            link.assert_idle()
+
+    run(main)
+
+
+def test_calls_go_on_once_the_server_is_back() -> None:
+    async def main() -> None:
+        async with linked() as link:
+            call = link.call(Op.NOOP)
+            await link.peer.receive()
+            link.peer.close()
+            with pytest.raises(ConnectionLostError):
+                await call
+            link.peer = Peer(link.context, "127.0.0.1", link.peer.port)
+            while True:
+                # Until the client has noticed, it may say that the call was not sent.
+                again = link.call(Op.NOOP)
+                heard = asyncio.ensure_future(link.peer.receive())
+                await asyncio.wait({again, heard}, return_when=asyncio.FIRST_COMPLETED)
+                if heard.done():
+                    break
+                heard.cancel()
+                with pytest.raises(ConnectionLostError):
+                    await again
+                await asyncio.sleep(0.01)
+            uid, op = heard.result()
+            await link.peer.send(uid, op, OK)
+            assert (await again).result == "OK"
+
+    run(main)
+
+
+def test_a_cancelled_call_leaves_nothing_and_its_answer_is_late() -> None:
+    async def main() -> None:
+        async with linked() as link:
+            call = link.call(Op.NOOP)
+            await link.peer.receive()
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            link.assert_idle()
+            await link.peer.send(b"\x00", NOOP, OK)
+            assert isinstance(await link.events.get(), LateReply)
+
+    run(main)
+
+
+def test_a_call_cancelled_before_it_began_leaves_nothing() -> None:
+    async def main() -> None:
+        async with linked() as link:
+            call = link.call(Op.NOOP)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            link.assert_idle()
+
+    run(main)
+
+
+def test_close_ends_waiting_calls() -> None:
+    async def main() -> None:
+        async with linked() as link:
+            call = link.call(Op.NOOP)
+            await link.peer.receive()
+            await link.client.close()
+            with pytest.raises(ConnectionLostError, match=r"^NOOP: the connection was closed$"):
+                await call
+            link.assert_idle()
+
+    run(main)
+
+
+def test_what_cannot_be_sent_is_not_entered() -> None:
+    async def main() -> None:
+        async with linked() as link:
+            with pytest.raises(LocalProtocolError, match="takes"):
+                await link.client.call(Op.NOOP, 1)
+            with pytest.raises(LocalProtocolError, match="cannot be packed"):
+                await link.client.call(Op.PING, object())
+            link.assert_idle()
+            # The refused calls used no uid.
+            call = link.call(Op.NOOP)
+            assert await link.peer.receive() == [b"\x00", NOOP]
+            await link.peer.send(b"\x00", NOOP, OK)
+            await call
+
+    run(main)
+
+
+def test_waiting_calls_are_bounded() -> None:
+    async def main() -> None:
+        async with linked() as link:
+            calls = [link.call(Op.NOOP) for _ in range(MAX_PENDING)]
+            await link.peer.receive()
+            with pytest.raises(LocalProtocolError, match="1024 requests are waiting"):
+                await link.client.call(Op.NOOP)
+            await link.client.close()
+            ended = await asyncio.gather(*calls, return_exceptions=True)
+            assert {type(error) for error in ended} == {ConnectionLostError}
+            link.assert_idle()
+
+    run(main)
+
+
+def test_an_ipv6_address_is_reached() -> None:
+    async def main() -> None:
+        context = zmq.asyncio.Context()
+        try:
+            peer = Peer(context, "[::1]")
+        except zmq.ZMQError:
+            context.destroy(linger=0)
+            pytest.skip("no IPv6 loopback")
+        client = RpcClient(
+            context,
+            f"tcp://[::1]:{peer.port}",
+            V056,
+            clock=RealClock(),
+            timeout_ns=10 * NS_PER_S,
+            observer=lambda event: None,
+        )
+        call = asyncio.create_task(client.call(Op.NOOP))
+        assert await peer.receive() == [b"\x00", NOOP]
+        await peer.send(b"\x00", NOOP, OK)
+        assert (await call).result == "OK"
+        await client.close()
+        peer.close()
+        context.destroy(linger=0)
+
+    run(main)

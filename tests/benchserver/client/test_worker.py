@@ -1,0 +1,33 @@
+"""Instance ids and keys of one run."""
+
+from __future__ import annotations
+
+from benchserver.client.worker import KeyMaker, instance_id
+from benchserver.config import MAX_TP_SIZE
+from protocol.keys import CacheKey
+
+
+def test_instance_ids_are_unique_and_exact_in_json() -> None:
+    nonces = (0, 1, 2**40 - 1)
+    ids = [instance_id(nonce, rank) for nonce in nonces for rank in range(MAX_TP_SIZE)]
+    assert len(set(ids)) == len(ids)
+    assert max(ids) < 2**53
+    assert instance_id(1, 2) == 4098
+
+
+def test_keys() -> None:
+    keys = KeyMaker(model_name="m", world_size=2, cache_salt="salt", readers=4)
+    key = keys.key([1, 2, 3], end=2, request_id="r", kv_rank=1)
+    assert key == CacheKey(
+        model_name="m",
+        world_size=2,
+        worker_id=1,
+        token_ids=[1, 2, 3],
+        start=0,
+        end=2,
+        request_id="r",
+        cache_salt="salt",
+        num_kv_readers=4,
+    )
+    everyone = keys.key([1], end=1, request_id="r", kv_rank=None, readers=3)
+    assert (everyone.worker_id, everyone.num_kv_readers) == (None, 3)

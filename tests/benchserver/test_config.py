@@ -1,0 +1,282 @@
+"""What a run refuses before any traffic, and the words in which it does."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchserver.config import (
+    RunConfig,
+    TransferChoice,
+    check_against_chunk,
+    check_config,
+    check_output_path,
+    host_of,
+    is_loopback,
+    normalize_http_url,
+    normalize_rpc_url,
+)
+from benchserver.errors import UsageError
+
+MakeConfig = Callable[..., RunConfig]
+
+TWO_GROUPS = "(2,64,16,1,8):float16:1;(1,64,16,1,8):float16:1"
+
+
+def test_the_default_run_is_fine(make_config: MakeConfig) -> None:
+    check_config(make_config())
+    check_config(make_config(end=None))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"num_tokens": 0}, "--num-tokens 0 is out of range, expected 1 to"),
+        ({"num_tokens": (1 << 24) + 1}, "--num-tokens 16777217 is out of range"),
+        ({"tp_size": 0}, "--tp-size 0 is out of range, expected 1 to 256"),
+        ({"tp_size": -3}, "--tp-size -3 is out of range"),
+        ({"tp_size": 257}, "--tp-size 257 is out of range"),
+        ({"start": -1, "end": 1}, "--start -1 is out of range"),
+        ({"start": (1 << 40) + 1, "end": None}, "--start 1099511627777 is out of range"),
+        ({"end": -1}, "--end -1 is out of range"),
+        ({"end": (1 << 40) + 1}, "--end 1099511627777 is out of range"),
+        ({"end": 0}, "--end 0 must be greater than --start 0: sequences run from --start up to"),
+        ({"start": 5, "end": 5}, "--end 5 must be greater than --start 5"),
+        ({"start": 5, "end": 2}, "--end 2 must be greater than --start 5"),
+        ({"seed": -1}, "--seed -1 is out of range"),
+        ({"seed": 2**63}, "--seed 9223372036854775808 is out of range"),
+        ({"seed": 10**400}, "--seed 10000"),
+        ({"interval_s": -0.5}, "--interval -0.5 is out of range"),
+        ({"interval_s": math.nan}, "--interval nan is out of range"),
+        ({"interval_s": math.inf}, "--interval inf is out of range"),
+        ({"timeout_s": 0.0}, "--timeout 0.0 is out of range, expected 0.001 to"),
+        ({"timeout_s": math.inf}, "--timeout inf is out of range"),
+        ({"visible_within_s": -1.0}, "--visible-within -1.0 is out of range"),
+        ({"wait_ready_s": math.nan}, "--wait-ready nan is out of range"),
+        ({"model_name": ""}, "--model-name: a model name must not be empty"),
+        ({"model_name": "a@b"}, "--model-name: a model name must not contain '@'"),
+        ({"cache_salt": "a/b"}, "--cache-salt: a cache salt must not contain '/'"),
+        ({"cache_salt": "x" * 129}, "--cache-salt: a cache salt has at most 128 characters"),
+        (
+            {"transfer": TransferChoice.ENGINE_DRIVEN, "spec": TWO_GROUPS},
+            "--transfer-mode engine_driven carries one KV layer group, the shape spec has 2; "
+            "use lmcache_driven",
+        ),
+        ({"num_tokens": 15}, "--num-tokens 15 is less than one block of 16 tokens"),
+    ],
+)
+def test_refusals(make_config: MakeConfig, changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        check_config(make_config(**changes))
+    assert str(caught.value).startswith(reason)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_tokens": 16},
+        {"num_tokens": 1 << 24},
+        {"tp_size": 256},
+        {"start": (1 << 40) - 1, "end": 1 << 40},
+        {"seed": 0},
+        {"seed": 2**63 - 1},
+        {"interval_s": 0.0},
+        {"timeout_s": 0.001},
+        {"visible_within_s": 0.0},
+        {"cache_salt": "x" * 128},
+        {"transfer": TransferChoice.LMCACHE_DRIVEN, "spec": TWO_GROUPS},
+        {"transfer": TransferChoice.AUTO, "spec": TWO_GROUPS},
+    ],
+)
+def test_the_bounds_themselves_are_fine(make_config: MakeConfig, changes: dict[str, Any]) -> None:
+    check_config(make_config(**changes))
+
+
+@pytest.mark.parametrize(
+    ("spec", "tp_size", "mla", "world", "writers", "readers"),
+    [
+        ("(2,64,16,1,8):float16:1", 1, False, 1, (0,), 1),
+        ("(2,64,16,1,8):float16:1", 3, False, 3, (0, 1, 2), 1),
+        ("(1,64,16,1,8):float16:1", 1, True, 1, (0,), 1),
+        ("(1,64,16,1,8):float16:1", 4, True, 1, (0,), 4),
+        (TWO_GROUPS, 2, False, 2, (0, 1), 1),
+    ],
+)
+def test_ranks_that_share_one_kv(
+    make_config: MakeConfig,
+    spec: str,
+    tp_size: int,
+    mla: bool,
+    world: int,
+    writers: tuple[int, ...],
+    readers: int,
+) -> None:
+    config = make_config(spec=spec, tp_size=tp_size)
+    assert config.is_mla is mla
+    assert config.world_size == world
+    assert config.writers == writers
+    assert config.readers_per_object == readers
+
+
+def test_a_chunk_size_that_blocks_do_not_divide(make_config: MakeConfig) -> None:
+    with pytest.raises(UsageError) as caught:
+        check_against_chunk(make_config(spec="(2,64,24,1,8):float16:1"), 256)
+    assert str(caught.value) == (
+        "block size 24 does not divide the server's chunk size 256; change BS in "
+        "--kvcache-shape-spec, or the server's --chunk-size"
+    )
+
+
+def test_fewer_tokens_than_a_chunk(make_config: MakeConfig) -> None:
+    check_against_chunk(make_config(num_tokens=256), 256)
+    with pytest.raises(UsageError, match="--num-tokens 255 is less than one chunk of 256 tokens"):
+        check_against_chunk(make_config(num_tokens=255), 256)
+
+
+def test_a_pool_that_is_too_small_is_told_the_sum(make_config: MakeConfig) -> None:
+    # 2 chunks of 256 tokens are 32 blocks: 32 source + 32 destination + 2 canaries + block 0.
+    check_against_chunk(make_config(num_tokens=767, spec="(2,67,16,1,8):float16:1"), 256)
+    with pytest.raises(UsageError) as caught:
+        check_against_chunk(make_config(num_tokens=767, spec="(2,66,16,1,8):float16:1"), 256)
+    assert str(caught.value) == (
+        "the pool has 66 blocks (NB), but 2 chunks of 256 tokens need 67: 32 source + "
+        "32 destination + 2 canaries + the null block; raise NB or lower --num-tokens"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("tcp://localhost:5555", "tcp://localhost:5555"),
+        ("localhost:5555", "tcp://localhost:5555"),
+        ("  10.0.0.1:1 ", "tcp://10.0.0.1:1"),
+        ("TCP://Host.Example:65535/", "tcp://host.example:65535"),
+        ("[::1]:5555", "tcp://[::1]:5555"),
+        ("tcp://[fe80::1]:5555", "tcp://[fe80::1]:5555"),
+    ],
+)
+def test_rpc_urls(text: str, url: str) -> None:
+    assert normalize_rpc_url(text) == url
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "expected a host and a port"),
+        ("localhost", "expected tcp://host:port"),
+        (":5555", "expected a host and a port"),
+        ("tcp://", "expected a host and a port"),
+        ("localhost:", "expected tcp://host:port"),
+        ("localhost:0", "expected a host and a port"),
+        ("localhost:65536", "Port out of range 0-65535"),
+        ("localhost:-1", "Port could not be cast to integer value"),
+        ("localhost:5x", "Port could not be cast to integer value"),
+        ("localhost:٥٥٥٥", "Port could not be cast to integer value"),
+        ("grpc://localhost:5555", "scheme grpc, expected tcp://host:port; a server with"),
+        ("http://localhost:5555", "scheme http, expected tcp://host:port"),
+        ("ipc:///tmp/x", "expected a host and a port"),
+        ("tcp://localhost:5555/x", "expected tcp://host:port"),
+        ("tcp://localhost:5555?x=1", "expected tcp://host:port"),
+        ("tcp://localhost:5555#x", "expected tcp://host:port"),
+        ("tcp://me@localhost:5555", "expected tcp://host:port"),
+        ("tcp://:pw@localhost:5555", "expected tcp://host:port"),
+        ("tcp://local host:5555", "expected a host and a port"),
+        ("tcp://local\nhost:5555", "expected a host and a port"),
+        ("tcp://höst:5555", "expected a host and a port"),
+        ("tcp://[::1:5555", "Invalid IPv6 URL"),
+        ("tcp://a..b:5555", "label"),
+        (f"tcp://{'a' * 64}:5555", "label"),
+    ],
+)
+def test_bad_rpc_urls(text: str, reason: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        normalize_rpc_url(text)
+    assert str(caught.value).startswith("--rpc-url ")
+    assert reason in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("http://localhost:8080", "http://localhost:8080"),
+        ("localhost:8080", "http://localhost:8080"),
+        ("http://localhost:8080/", "http://localhost:8080"),
+        ("https://host/prefix/", "https://host/prefix"),
+        (" http://[::1]:8080 ", "http://[::1]:8080"),
+    ],
+)
+def test_http_urls(text: str, url: str) -> None:
+    assert normalize_http_url(text) == url
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "http://",
+        "http://:8080",
+        "tcp://localhost:8080",
+        "file:///etc/passwd",
+        "http://localhost:0",
+        "http://localhost:65536",
+        "http://localhost:8080/?a=b",
+        "http://localhost:8080/#a",
+        "http://local host",
+        "http://höst",
+        "http://a..b",
+    ],
+)
+def test_bad_http_urls(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^--url "):
+        normalize_http_url(text)
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_a_url_or_a_usage_error(text: str) -> None:
+    for normalize in (normalize_rpc_url, normalize_http_url):
+        with contextlib.suppress(UsageError):
+            url = normalize(text)
+            assert normalize(url) == url
+            assert host_of(url)
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [
+        ("localhost", True),
+        ("127.0.0.1", True),
+        ("127.8.9.10", True),
+        ("::1", True),
+        ("0.0.0.0", False),
+        ("10.0.0.1", False),
+        ("localhost.example", False),
+        ("", False),
+    ],
+)
+def test_loopback(host: str, loopback: bool) -> None:
+    assert is_loopback(host) is loopback
+
+
+def test_host_of() -> None:
+    assert host_of("tcp://10.0.0.1:5555") == "10.0.0.1"
+    assert host_of("tcp://[::1]:5555") == "::1"
+
+
+def test_output_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "old").touch()
+    for good in (str(tmp_path / "new.json"), str(tmp_path / "old"), "relative.xml"):
+        check_output_path("--json", good)
+    bad = ["", ".", str(tmp_path), str(tmp_path / "none" / "x"), str(tmp_path / "old" / "x")]
+    for path in (*bad, "x" * 300, "a\0b"):
+        with pytest.raises(UsageError, match=r"--json .*: not a file in an existing directory"):
+            check_output_path("--json", path)

@@ -1,0 +1,131 @@
+"""Children never outlive their caller, however it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from benchserver.tasks import cancel_and_wait, gather_all, in_thread
+
+
+class Probe:
+    """Counts children that started and ended."""
+
+    def __init__(self) -> None:
+        self.running = 0
+        self.started = asyncio.Event()
+
+    async def wait(self) -> None:
+        self.running += 1
+        self.started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            # Ending takes a few turns of the loop, as real cleaning up does.
+            for _ in range(3):
+                await asyncio.sleep(0)
+            self.running -= 1
+
+
+async def value(result: int, turns: int) -> int:
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    return result
+
+
+def test_results_come_in_order_of_the_coroutines() -> None:
+    async def main() -> list[int]:
+        return await gather_all(value(n, turns=5 - n) for n in range(5))
+
+    assert asyncio.run(main()) == [0, 1, 2, 3, 4]
+
+
+def test_nothing_to_gather() -> None:
+    async def main() -> list[int]:
+        nothing: list[Coroutine[Any, Any, int]] = []
+        await cancel_and_wait([])
+        return await gather_all(nothing)
+
+    assert asyncio.run(main()) == []
+
+
+def test_the_first_failure_ends_the_others() -> None:
+    async def fail(after: Probe) -> None:
+        await after.started.wait()
+        raise KeyError("boom")
+
+    async def main() -> None:
+        probe = Probe()
+        with pytest.raises(KeyError, match="boom"):
+            await gather_all([probe.wait(), fail(probe), probe.wait()])
+        assert probe.running == 0
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_caller_ends_its_children_first() -> None:
+    async def main() -> None:
+        probe = Probe()
+        caller = asyncio.ensure_future(gather_all([probe.wait(), probe.wait()]))
+        await probe.started.wait()
+        caller.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await caller
+        assert probe.running == 0
+
+    asyncio.run(main())
+
+
+def test_cancel_and_wait_drops_results_and_errors() -> None:
+    async def stubborn() -> int:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError as error:
+            raise OSError("while ending") from error
+        return 0
+
+    async def main() -> None:
+        probe = Probe()
+        tasks = [asyncio.ensure_future(c) for c in (probe.wait(), stubborn(), value(1, 0))]
+        await probe.started.wait()
+        await cancel_and_wait(tasks)
+        assert all(task.done() for task in tasks)
+        assert probe.running == 0
+
+    asyncio.run(main())
+
+
+def test_work_in_a_thread_returns_and_raises() -> None:
+    async def main(executor: ThreadPoolExecutor) -> None:
+        assert await in_thread(executor, threading.get_ident) != threading.get_ident()
+        with pytest.raises(ZeroDivisionError):
+            await in_thread(executor, lambda: 1 // 0)
+
+    with ThreadPoolExecutor(1) as executor:
+        asyncio.run(main(executor))
+
+
+def test_a_cancelled_caller_leaves_its_thread_to_end() -> None:
+    release, ended = threading.Event(), threading.Event()
+
+    def work() -> None:
+        release.wait(30)
+        ended.set()
+
+    async def main(executor: ThreadPoolExecutor) -> None:
+        caller = asyncio.ensure_future(in_thread(executor, work))
+        await asyncio.sleep(0)
+        caller.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await caller
+        assert not ended.is_set()
+        release.set()
+
+    with ThreadPoolExecutor(1) as executor:
+        asyncio.run(main(executor))
+    assert ended.is_set()
