@@ -5,6 +5,8 @@ Every text is one line: what was seen, where, what was expected, what to do.
 
 from __future__ import annotations
 
+import os
+
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -24,6 +26,13 @@ class UsageError(HarnessError):
 
 class FatalError(HarnessError):
     """The run cannot go on: server unreachable, no memory, wrong release, mode not served."""
+
+
+def os_reason(error: OSError) -> str:
+    """Return why the system refused, in its own words, or what the error says of itself."""
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return one_line(error) or type(error).__name__
 
 
 def one_line(text: object, limit: int = 400) -> str:

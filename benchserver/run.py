@@ -154,6 +154,7 @@ class Run:
         await self._first_call(dialect)
         keys = self._make_keys()
         await self._set_up_workers(dialect, await self._choose_transfer())
+        await self._check_same_server()
         self._ledger.add([self._transport_finding()])
         if self._ledger.tallies[Check.TRANSPORT].failed:
             raise FatalError(self._ledger.tallies[Check.TRANSPORT].texts[0])
@@ -347,6 +348,24 @@ class Run:
                 "both), or it cannot map our memory or refuses this KV layout: see its log"
             ) from error
 
+    async def _check_same_server(self) -> None:
+        """Look for our registrations in /status: --url must be the server of --rpc-url."""
+        if self._before is None or self._http is None:
+            return
+        try:
+            status = await self._http.status()
+        except API_ERRORS:
+            return  # the digests and the residue audit will ask again, and judge
+        missing = self._instances() - (status.handle_instances | status.engine_instances)
+        if missing:
+            raise FatalError(
+                f"{self._config.http_url} does not list the workers that registered with "
+                f"{self._config.rpc_url}: --rpc-url and --url are two different servers"
+            )
+
+    def _instances(self) -> frozenset[int]:
+        return frozenset(worker.instance_id for worker in self._workers)
+
     def _transport_finding(self) -> Finding:
         return judge_transport(
             self._config.require_transport, {worker.mode.transport for worker in self._workers}
@@ -461,7 +480,7 @@ class Run:
     async def _audit(self, before: ServerStatus) -> None:
         """Poll /status until nothing of ours is left, or for a bounded time."""
         assert self._http is not None
-        ours = frozenset(worker.instance_id for worker in self._workers)
+        ours = self._instances()
         deadline_ns = self._clock.now_ns() + int(_RESIDUE_WITHIN_S * NS_PER_S)
         residue: Residue | None = None
         while residue is None or (not residue.clean and self._clock.now_ns() < deadline_ns):

@@ -108,10 +108,9 @@ def _count_at(holder: dict[str, Any], name: str) -> int:
 
 def _handle_instances(answer: dict[str, Any]) -> frozenset[int]:
     # Absent on a server that serves engine_driven alone.
-    names = answer.get("cache_context_meta", {})
-    if not isinstance(names, dict) or not all(
-        isinstance(name, str) and re.fullmatch(r"-?\d{1,19}", name) for name in names
-    ):
+    present = "cache_context_meta" in answer
+    names = _map_at(answer, "cache_context_meta") if present else {}
+    if not all(isinstance(name, str) and re.fullmatch(r"-?\d{1,19}", name) for name in names):
         raise RemoteProtocolError("/status: cache_context_meta has a key that is no instance id")
     return frozenset(int(name) for name in names)
 

@@ -13,7 +13,7 @@ import socket
 from benchserver.client.http import API_ERRORS, HttpApi, HttpFailedError
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.config import TransferChoice, is_loopback
-from benchserver.errors import FatalError, UsageError, one_line
+from benchserver.errors import FatalError, UsageError, one_line, os_reason
 from protocol.dialects import Dialect, dialect_of, known_releases, release_of
 from protocol.errors import LocalProtocolError
 
@@ -31,7 +31,7 @@ async def await_port(
             _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), timeout_s)
         except (OSError, asyncio.TimeoutError, TimeoutError) as error:
             if clock.now_ns() >= deadline_ns:
-                reason = one_line(getattr(error, "strerror", "") or str(error) or "no answer")
+                reason = os_reason(error) if isinstance(error, OSError) else "no answer"
                 raise FatalError(
                     f"cannot reach the server at tcp://{host}:{port} ({reason}); start it, correct "
                     "--rpc-url, or give it time with --wait-ready SECS"

@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 
-from benchserver.errors import one_line
+from benchserver.errors import one_line, os_reason
 from protocol import httpapi
 from protocol.errors import RemoteProtocolError
 
@@ -79,7 +79,7 @@ class HttpApi:
                 status = response.status
         except aiohttp.ClientConnectorError as error:
             raise HttpFailedError(
-                f"{method} {url}: cannot connect ({one_line(error.strerror or error)})",
+                f"{method} {url}: cannot connect ({os_reason(error.os_error)})",
                 refused=True,
             ) from error
         except (asyncio.TimeoutError, TimeoutError) as error:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchserver.check.verdict import Finding, Verdict
+from benchserver.config import DEFAULT_MODEL_NAME
 from benchserver.history import (
     EndRecord,
     LookupRecord,
@@ -180,6 +181,10 @@ def replay_command(result: RunResult) -> str:
         words += ["--end", str(config.end)]
     if config.expect_warm:
         words.append("--expect-warm")
+    if config.model_name != DEFAULT_MODEL_NAME:
+        words += ["--model-name", config.model_name]
+    if config.server_release:
+        words += ["--server-release", config.server_release]
     if config.cache_salt:
         words += ["--cache-salt", config.cache_salt]
     if not config.cross_check:

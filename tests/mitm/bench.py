@@ -78,6 +78,10 @@ def await_bench(process: subprocess.Popen[str], report: Path, within_s: float = 
         timed_out = True
         process.kill()
         stdout, stderr = process.communicate()
+    finally:
+        if process.poll() is None:  # the test itself was stopped
+            process.kill()
+            process.wait()
     return Ended(
         pid=process.pid,
         exit_code=process.returncode,

@@ -48,6 +48,23 @@ def test_who_takes_and_gives_locks() -> None:
     assert giving == {"retrieve", "free_lookup_locks", "commit_retrieve"}
 
 
+def test_what_may_be_sent_twice_and_what_moves_data() -> None:
+    once = {op.value for op, traits in TRAITS.items() if not traits.idempotent}
+    assert once == {
+        "retrieve",
+        "lookup",
+        "query_prefetch_status",
+        "wait_prefetch_status",
+        "free_lookup_locks",
+        "prepare_store",
+        "commit_store",
+        "prepare_retrieve",
+        "commit_retrieve",
+    }
+    moving = {op.value for op, traits in TRAITS.items() if traits.moves_data}
+    assert moving == {"store", "retrieve", "commit_store", "prepare_retrieve"}
+
+
 def test_an_id_names_one_operation() -> None:
     for dialect in DIALECTS:
         ids = [row.id for row in dialect.ops.values()]

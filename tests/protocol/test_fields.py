@@ -209,6 +209,11 @@ def test_the_number_of_slots_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_an_error_shows_a_long_value_cut_and_in_ascii() -> None:
-    with pytest.raises(RemoteProtocolError) as caught:
-        fields.INT.from_wire("\n\u2028" + "x" * 100)
-    assert str(caught.value) == "got '\\n\\u2028" + "x" * 48 + "..., expected an integer"
+    for value, shown in (
+        ("x" * 58, "'" + "x" * 58 + "'"),
+        ("x" * 59, "'" + "x" * 56 + "..."),
+        ("\n\u2028" + "x" * 100, "'\\n\\u2028" + "x" * 48 + "..."),
+    ):
+        with pytest.raises(RemoteProtocolError) as caught:
+            fields.INT.from_wire(value)
+        assert str(caught.value) == f"got {shown}, expected an integer"

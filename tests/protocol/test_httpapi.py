@@ -86,7 +86,8 @@ def test_no_checksums_at_all(answer: Any) -> None:
 
 def test_the_version() -> None:
     assert httpapi.parse_version("0.5.6-g3e11e108") == "0.5.6-g3e11e108"
-    assert httpapi.parse_version("x" * 200) == "x" * 200
+    for length in (1, 200):
+        assert httpapi.parse_version("x" * length) == "x" * length
 
 
 @pytest.mark.parametrize("answer", [None, "", "x" * 201, 56, ["0.5.6"], {"version": "0.5.6"}])
@@ -121,9 +122,11 @@ def test_the_status() -> None:
     )
 
 
-def test_a_server_without_engine_driven_mode_lists_no_such_instances() -> None:
+def test_a_server_without_one_mode_lists_no_instances_of_it() -> None:
     status = {k: v for k, v in STATUS.items() if k != "registered_non_cuda_instance_ids"}
     assert httpapi.parse_status(status).engine_instances == frozenset()
+    status = {k: v for k, v in STATUS.items() if k != "cache_context_meta"}
+    assert httpapi.parse_status(status).handle_instances == frozenset()
 
 
 L1_GOOD = {"read_locked_count": 0, "write_locked_count": 0}
