@@ -8,6 +8,7 @@ RemoteProtocolError, and nothing else.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import msgpack
@@ -53,11 +54,20 @@ def encode_request(dialect: Dialect, uid: int, op: Op, args: Sequence[Any]) -> t
     if len(args) != len(row.payload):
         names = ", ".join(field.name for field in row.payload)
         raise LocalProtocolError(f"{op.value} takes ({names}), got {len(args)} values")
-    head = (msgpack.packb(uid), msgpack.packb(row.id))
+    head = (msgpack.packb(uid), op_frame(row.id))
+    if not args:
+        return head
     return head + tuple(
         _pack(field.kind, arg, f"{op.value}.{field.name}")
         for field, arg in zip(row.payload, args, strict=True)
     )
+
+
+@cache
+def op_frame(op_id: int) -> bytes:
+    """Return the operation frame of a request, which every reply echoes byte for byte."""
+    packed: bytes = msgpack.packb(op_id)
+    return packed
 
 
 def row_of(dialect: Dialect, op: Op) -> OpRow:

@@ -143,8 +143,8 @@ class ClientSession:
 
     def _result_of(self, op: Op, frames: Sequence[bytes]) -> Any:
         row = codec.row_of(self._dialect, op)
-        named = codec.unpack(frames[1], "reply operation")
-        if type(named) is not int or named != row.id:
+        if frames[1] != codec.op_frame(row.id):
+            named = codec.unpack(frames[1], "reply operation")
             raise RemoteProtocolError(
                 f"the reply to {op.value} (id {row.id}) is for operation {clip(named)}"
             )

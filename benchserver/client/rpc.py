@@ -23,8 +23,11 @@ from protocol.session import ClientSession
 
 _RECONNECT_MS = 50
 _RECONNECT_MAX_MS = 500
-_PATIENCE_MS = 1
-"""How long the event loop may stand still for a quick answer that nothing else waits beside."""
+_PATIENCE_MS = 4
+"""How long the event loop may stand still for a quick answer that nothing else waits beside.
+
+Most come within 3 ms (LOOKUP on 0.5.6).  Less is worse: a timeout of 1 ms alone made each
+round trip 10 us longer, as measured."""
 
 _MAX_MESSAGE_BYTES = 16 << 30
 """Bounds what a peer can make us allocate; an inline reply holds whole KV chunks."""

@@ -5,7 +5,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -328,5 +328,8 @@ class SessionBesideItsModel(RuleBasedStateMachine):
 
 TestSessionBesideItsModel: Any = SessionBesideItsModel.TestCase
 TestSessionBesideItsModel.settings = settings(
-    max_examples=100, stateful_step_count=40, deadline=None
+    max_examples=100,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )

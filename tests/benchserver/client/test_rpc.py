@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -41,8 +44,9 @@ NOOP, PING, CHUNK_SIZE = b"\x18", b"\x16", b"\x15"
 class Peer:
     """A ROUTER that answers what the test tells it to; one client."""
 
-    def __init__(self, context: zmq.asyncio.Context, address: str, port: int = 0) -> None:
-        self._socket = context.socket(zmq.ROUTER)
+    def __init__(self, address: str = "127.0.0.1", port: int = 0) -> None:
+        self._context = zmq.asyncio.Context()
+        self._socket = self._context.socket(zmq.ROUTER)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.IPV6, "[" in address)
         if port:
@@ -61,17 +65,16 @@ class Peer:
         await self._socket.send_multipart([self._client, *frames])
 
     def close(self) -> None:
-        self._socket.close(linger=0)
+        self._context.destroy(linger=0)
 
 
 class Link:
     """A client and its peer."""
 
-    def __init__(self, context: zmq.asyncio.Context, peer: Peer, client: RpcClient) -> None:
-        self.context = context
+    def __init__(self, peer: Peer, client: RpcClient, events: asyncio.Queue[Event]) -> None:
         self.peer = peer
         self.client = client
-        self.events: asyncio.Queue[Event] = asyncio.Queue()
+        self.events = events
 
     def call(self, op: Op, *args: Any, timeout_ns: int | None = None) -> asyncio.Task[Any]:
         return asyncio.create_task(self.client.call(op, *args, timeout_ns=timeout_ns))
@@ -79,6 +82,7 @@ class Link:
     def assert_idle(self) -> None:
         """Fail if any entry of a call is left."""
         assert self.client._waiting == {}
+        assert self.client._early == {}
         assert self.client._ops == {}
         assert self.client._session.pending_count == 0
 
@@ -87,29 +91,35 @@ class Link:
 async def linked(
     timeout_ns: int = 30 * NS_PER_S, clock: RealClock | VirtualClock | None = None
 ) -> AsyncIterator[Link]:
-    context = zmq.asyncio.Context()
-    peer = Peer(context, "127.0.0.1")
-    link: Link | None = None
+    peer, events = Peer(), asyncio.Queue[Event]()
+    async with connected(f"tcp://127.0.0.1:{peer.port}", events, timeout_ns, clock) as client:
+        link = Link(peer, client, events)
+        try:
+            yield link
+        finally:
+            link.peer.close()
 
-    def observe(event: Event) -> None:
-        assert link is not None
-        link.events.put_nowait(event)
 
+@asynccontextmanager
+async def connected(
+    url: str,
+    events: asyncio.Queue[Event],
+    timeout_ns: int = 30 * NS_PER_S,
+    clock: RealClock | VirtualClock | None = None,
+) -> AsyncIterator[RpcClient]:
+    context = zmq.Context[zmq.Socket[bytes]]()
     client = RpcClient(
         context,
-        f"tcp://127.0.0.1:{peer.port}",
+        url,
         V056,
         clock=clock or RealClock(),
         timeout_ns=timeout_ns,
-        observer=observe,
+        observer=events.put_nowait,
     )
-    link = Link(context, peer, client)
     try:
-        yield link
+        yield client
     finally:
-        if not client._socket.closed:
-            await client.close()
-        link.peer.close()
+        await client.close()
         context.destroy(linger=0)
 
 
@@ -310,7 +320,7 @@ def test_calls_go_on_once_the_server_is_back() -> None:
             link.peer.close()
             with pytest.raises(ConnectionLostError):
                 await call
-            link.peer = Peer(link.context, "127.0.0.1", link.peer.port)
+            link.peer = Peer(port=link.peer.port)
             while True:
                 # Until the client has noticed, it may say that the call was not sent.
                 again = link.call(Op.NOOP)
@@ -401,28 +411,108 @@ def test_waiting_calls_are_bounded() -> None:
     run(main)
 
 
+def _has_ipv6() -> bool:
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET6) as probe:
+        probe.bind(("::1", 0))
+        return True
+    return False
+
+
+@pytest.mark.skipif(not _has_ipv6(), reason="no IPv6 loopback")
 def test_an_ipv6_address_is_reached() -> None:
     async def main() -> None:
-        context = zmq.asyncio.Context()
-        try:
-            peer = Peer(context, "[::1]")
-        except zmq.ZMQError:
-            context.destroy(linger=0)
-            pytest.skip("no IPv6 loopback")
-        client = RpcClient(
-            context,
-            f"tcp://[::1]:{peer.port}",
-            V056,
-            clock=RealClock(),
-            timeout_ns=10 * NS_PER_S,
-            observer=lambda event: None,
-        )
-        call = asyncio.create_task(client.call(Op.NOOP))
-        assert await peer.receive() == [b"\x00", NOOP]
-        await peer.send(b"\x00", NOOP, OK)
-        assert (await call).result == "OK"
-        await client.close()
+        peer = Peer("[::1]")
+        async with connected(f"tcp://[::1]:{peer.port}", asyncio.Queue()) as client:
+            call = asyncio.create_task(client.call(Op.NOOP))
+            assert await peer.receive() == [b"\x00", NOOP]
+            await peer.send(b"\x00", NOOP, OK)
+            assert (await call).result == "OK"
         peer.close()
-        context.destroy(linger=0)
+
+    run(main)
+
+
+class PromptPeer:
+    """A ROUTER in a thread of its own: answers come while the client still looks for them.
+
+    `answer` turns a request's frames into the replies to send, in order.
+    """
+
+    def __init__(self, answer: Callable[[list[bytes]], list[list[bytes]]]) -> None:
+        self._context = zmq.Context[zmq.Socket[bytes]]()
+        self._socket = self._context.socket(zmq.ROUTER)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self.port = self._socket.bind_to_random_port("tcp://127.0.0.1")
+        self._answer = answer
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            identity, *frames = self._socket.recv_multipart()
+            if not frames[0]:
+                break
+            for reply in self._answer(frames):
+                self._socket.send_multipart([identity, *reply])
+        self._socket.close(linger=0)
+
+    def close(self) -> None:
+        with self._context.socket(zmq.DEALER) as door:
+            door.connect(f"tcp://127.0.0.1:{self.port}")
+            door.send_multipart([b"", b""])
+            self._thread.join()
+        self._context.destroy(linger=0)
+
+
+@asynccontextmanager
+async def prompt(
+    answer: Callable[[list[bytes]], list[list[bytes]]],
+) -> AsyncIterator[tuple[RpcClient, asyncio.Queue[Event]]]:
+    peer, events = PromptPeer(answer), asyncio.Queue[Event]()
+    try:
+        async with connected(f"tcp://127.0.0.1:{peer.port}", events, 5 * NS_PER_S) as client:
+            yield client, events
+            assert (client._waiting, client._early, client._ops) == ({}, {}, {})
+    finally:
+        peer.close()
+
+
+def test_prompt_answers() -> None:
+    async def main() -> None:
+        async with prompt(lambda frames: [[frames[0], frames[1], OK]]) as (client, events):
+            for _ in range(300):
+                assert (await client.call(Op.NOOP)).result == "OK"
+            for _ in range(20):
+                replies = await asyncio.gather(*(client.call(Op.NOOP) for _ in range(20)))
+                assert {reply.result for reply in replies} == {"OK"}
+            assert events.empty()
+
+    run(main)
+
+
+def test_a_prompt_answer_behind_another_message_is_found() -> None:
+    """Two messages announce themselves once; a look that takes one alone never sees the other."""
+
+    def answer(frames: list[bytes]) -> list[list[bytes]]:
+        return [[b"\x7f", NOOP, OK], [frames[0], frames[1], OK]]
+
+    async def main() -> None:
+        async with prompt(answer) as (client, events):
+            for _ in range(100):
+                assert (await client.call(Op.NOOP)).result == "OK"
+                assert await events.get() == UnknownReply(uid=127)
+
+    run(main)
+
+
+def test_a_prompt_bad_answer() -> None:
+    async def main() -> None:
+        async with prompt(lambda frames: [[frames[0], PING, OK]]) as (client, events):
+            for uid in range(20):
+                with pytest.raises(BadAnswerError, match="is for operation 22"):
+                    await client.call(Op.NOOP)
+                event = await events.get()
+                assert isinstance(event, MalformedReply)
+                assert event.uid == uid
 
     run(main)
