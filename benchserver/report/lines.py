@@ -84,6 +84,8 @@ def _tag(finding: Finding) -> str:
 
 def summary_lines(result: RunResult) -> list[Line]:
     """Return the summary: counts, checks, latencies, rates, target, verdict."""
+    if not _sequences(result):
+        return _verdict_lines(result)
     return [
         Line(""),
         _count_line(result),
@@ -96,12 +98,16 @@ def summary_lines(result: RunResult) -> list[Line]:
 
 
 def _count_line(result: RunResult) -> Line:
-    total = result.sequences_ok + result.sequences_failed + result.sequences_unproven
     stopped = " (interrupted)" if result.interrupted else ""
     return Line(
-        f"Sequences: {total} run, {result.sequences_ok} proven, {result.sequences_failed} failed, "
+        f"Sequences: {_sequences(result)} run, {result.sequences_ok} proven, "
+        f"{result.sequences_failed} failed, "
         f"{result.sequences_unproven} unproven, in {result.wall_ns / 1e9:.2f} s{stopped}"
     )
+
+
+def _sequences(result: RunResult) -> int:
+    return result.sequences_ok + result.sequences_failed + result.sequences_unproven
 
 
 def _check_lines(result: RunResult) -> list[Line]:
@@ -163,9 +169,8 @@ def _verdict_lines(result: RunResult) -> list[Line]:
         for check, tally in result.ledger.tallies.items()
         if tally.verdict is not Verdict.VALID and tally.texts
     ]
-    lines.append(
-        Line(f"RESULT: {word} (exit 1); figures above are of a run that did not pass", BAD)
-    )
+    figures = "; figures above are of a run that did not pass" if _sequences(result) else ""
+    lines.append(Line(f"RESULT: {word} (exit 1){figures}", BAD))
     lines.append(Line(f"Replay: {replay_command(result)}"))
     return lines
 
