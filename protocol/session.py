@@ -79,7 +79,7 @@ class ClientSession:
         uid = self._next_uid
         frames = codec.encode_request(self._dialect, uid, op, args)
         self._next_uid += 1
-        self._pending[uid] = _Pending(op=op, sent_ns=now_ns, deadline_ns=deadline_ns)
+        self._pending[uid] = _Pending(op, now_ns, deadline_ns)
         return Outgoing(uid=uid, op=op, frames=frames)
 
     def receive(self, frames: Sequence[bytes], *, now_ns: int) -> Event:
@@ -116,7 +116,7 @@ class ClientSession:
 
     def _bury(self, uid: int, end: _End, now_ns: int) -> None:
         entry = self._pending.pop(uid)
-        self._tombstones[uid] = _Tombstone(op=entry.op, end=end, ended_ns=now_ns)
+        self._tombstones[uid] = _Tombstone(entry.op, end, now_ns)
         if len(self._tombstones) > MAX_TOMBSTONES:
             self._tombstones.popitem(last=False)
 

@@ -98,10 +98,14 @@ class RpcClient:
         self.lost_connections = 0
         self._disconnected = False
         self._closed = False
+        self._look_due = False
         self._socket.connect(url)
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._socket.FD, self._drain)
         self._loop.add_reader(self._monitor.FD, self._drain_monitor)
+        # ZMQ announces only what comes after a socket was found empty: look once to arm it.
+        self._drain()
+        self._drain_monitor()
 
     async def call(self, op: Op, *args: Any, timeout_ns: int | None = None) -> Reply:
         """Send a request and return its reply.
@@ -122,10 +126,11 @@ class RpcClient:
                 outcome = await self._wait(request.uid, budget_ns)
         finally:
             del self._ops[request.uid]
-            self._session.abandon(request.uid, now_ns=self._clock.now_ns())
-        if isinstance(outcome, CallFailedError):
-            raise outcome
-        return outcome
+            if self._session.pending_count:  # an answer has taken it off already
+                self._session.abandon(request.uid, now_ns=self._clock.now_ns())
+        if isinstance(outcome, Reply):
+            return outcome
+        raise outcome
 
     def _send(self, frames: tuple[bytes, ...], *, quick: bool) -> None:
         """Send, and look at once for what has come meanwhile.
@@ -167,8 +172,8 @@ class RpcClient:
     def _drain(self, *, patient: bool = False) -> None:
         """Take every message that has come, or, `patient`, wait a moment for one.
 
-        ZMQ's descriptor announces that something came, not how much.  What a patient look leaves
-        is found by the next one; closing looks too.
+        ZMQ's descriptor announces that something came, not how much: what a look leaves behind
+        is not announced again, so a patient look is followed by another one, outside the call.
         """
         while not self._closed:
             try:
@@ -177,7 +182,17 @@ class RpcClient:
                 return
             self._handle(self._session.receive(frames, now_ns=self._clock.now_ns()))
             if patient:
+                self._look_later()
                 return
+
+    def _look_later(self) -> None:
+        if not self._look_due:
+            self._look_due = True
+            self._loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        self._look_due = False
+        self._drain()
 
     def _handle(self, event: Event) -> None:
         if isinstance(event, Reply):

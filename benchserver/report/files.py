@@ -119,11 +119,19 @@ def json_bytes(result: RunResult) -> bytes:
 
 def write_report(path: str, content: bytes) -> None:
     """Write a report file whole or not at all; FatalError if it cannot be written."""
-    target = Path(path)
     try:
-        with tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as temporary:
-            temporary.write(content)
-        Path(temporary.name).chmod(0o644)
-        os.replace(temporary.name, target)
+        _replace(Path(path), content)
     except OSError as error:
         raise FatalError(f"cannot write the report {path}: {error.strerror}") from error
+
+
+def _replace(target: Path, content: bytes) -> None:
+    descriptor, temporary = tempfile.mkstemp(dir=target.parent)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, target)
+    except BaseException:
+        os.unlink(temporary)
+        raise

@@ -113,6 +113,7 @@ def _make_config(**changes: Any) -> RunConfig:
         "timeout_s": 10.0,
         "visible_within_s": 2.0,
         "wait_ready_s": 0.0,
+        "own_server": False,
     }
     unknown = set(changes) - set(fields)
     assert not unknown, unknown

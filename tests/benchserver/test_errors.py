@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import socket
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchserver.errors import FatalError, HarnessError, UsageError, one_line
+from benchserver.errors import FatalError, HarnessError, UsageError, one_line, os_reason
 
 
 def test_exit_codes() -> None:
@@ -28,6 +31,20 @@ def test_exit_codes() -> None:
 )
 def test_one_line(text: object, line: str) -> None:
     assert one_line(text) == line
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connect call failed"), "Connection refused"),
+        (OSError(errno.ENOSPC, ""), "No space left on device"),
+        (socket.gaierror(-2, "Name or service not known"), "[Errno -2] Name or service not known"),
+        (OSError("Multiple exceptions:\n[Errno 111]"), "Multiple exceptions: [Errno 111]"),
+        (TimeoutError(), "TimeoutError"),
+    ],
+)
+def test_os_reason(error: OSError, reason: str) -> None:
+    assert os_reason(error) == reason
 
 
 @pytest.mark.parametrize(("length", "ending"), [(400, "xxx"), (401, "...")])

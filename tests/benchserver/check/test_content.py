@@ -1,0 +1,128 @@
+"""Bytes judged: content and canaries of every reading rank; good, bad and unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from benchserver.check.content import canaries, content, fault_text
+from benchserver.check.verdict import Check, failed, passed, unproven
+from benchserver.history import EvidenceRecord, SequenceRecord
+from benchserver.kv.pattern import PageOwner
+from benchserver.kv.verify import ABSENT, Evidence, EvidenceKind, PageFault
+
+GoodSequence = Callable[..., SequenceRecord]
+
+FAULT = PageFault(
+    place=PageOwner(label="", chunk=1, rank=0, layer=31, plane=1, block=3),
+    group=0,
+    block_id=17,
+    offset=4095,
+    expected=b"\x01\x02",
+    seen=b"\xe5\xe5",
+    owner="poison: nothing was written",
+)
+CANARY = PageFault(
+    place=PageOwner(label="", chunk=-1, rank=0, layer=2, plane=0, block=-1),
+    group=1,
+    block_id=0,
+    offset=0,
+    expected=b"\xda",
+    seen=b"\x00",
+    owner="a block or guard that nobody may write",
+)
+
+
+def evidence(kind: EvidenceKind, first: PageFault | None = FAULT) -> Evidence:
+    return Evidence(kind=kind, pages=64, bad_pages=3, checked_bytes=4096, first=first)
+
+
+def with_evidence(
+    record: SequenceRecord,
+    rank: int,
+    *,
+    seen: Evidence | None = None,
+    beside: Evidence | None = None,
+) -> SequenceRecord:
+    """Replace what one rank's blocks, or their neighbours, hold."""
+    steps = tuple(
+        replace(step, content=seen or step.content, canaries=beside or step.canaries)
+        if isinstance(step, EvidenceRecord) and step.rank == rank
+        else step
+        for step in record.steps
+    )
+    return replace(record, steps=steps)
+
+
+def without_evidence(record: SequenceRecord, rank: int) -> SequenceRecord:
+    steps = tuple(
+        step
+        for step in record.steps
+        if not (isinstance(step, EvidenceRecord) and step.rank == rank)
+    )
+    return replace(record, steps=steps)
+
+
+@pytest.mark.parametrize("mla", [False, True])
+def test_good(good_sequence: GoodSequence, mla: bool) -> None:
+    assert content(good_sequence(mla=mla)) == [passed(Check.CONTENT)] * 2
+    assert canaries(good_sequence(mla=mla)) == [passed(Check.CANARIES)] * 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "what"),
+    [
+        (EvidenceKind.MISMATCH, "wrong"),
+        (EvidenceKind.UNTOUCHED, "untouched by RETRIEVE"),
+    ],
+)
+def test_wrong_bytes_of_one_rank(
+    good_sequence: GoodSequence, kind: EvidenceKind, what: str
+) -> None:
+    record = with_evidence(good_sequence(), 1, seen=evidence(kind))
+    assert content(record) == [
+        passed(Check.CONTENT),
+        failed(
+            Check.CONTENT,
+            f"seq=3 rank=1: CHECKSUM MISMATCH, leg destination, 3 of 64 pages {what}: chunk 1, "
+            "group 0, layer 31, plane 1, block id 17, first at byte 4095: expected 0102, seen "
+            "e5e5 (poison: nothing was written)",
+        ),
+    ]
+    assert canaries(record) == [passed(Check.CANARIES)] * 2
+
+
+def test_a_canary_that_was_written(good_sequence: GoodSequence) -> None:
+    record = with_evidence(good_sequence(), 0, beside=evidence(EvidenceKind.MISMATCH, CANARY))
+    assert canaries(record) == [
+        failed(
+            Check.CANARIES,
+            "seq=3 rank=0: CANARY OVERWRITTEN, 3 of 64 pages: group 1, layer 2, plane 0, block id "
+            "0, first at byte 0: expected da, seen 00 (a block or guard that nobody may write)",
+        ),
+        passed(Check.CANARIES),
+    ]
+    assert content(record) == [passed(Check.CONTENT)] * 2
+
+
+@pytest.mark.parametrize("absent", [False, True])
+def test_bytes_that_nobody_looked_at(good_sequence: GoodSequence, absent: bool) -> None:
+    record = (
+        with_evidence(good_sequence(), 1, seen=ABSENT, beside=ABSENT)
+        if absent
+        else without_evidence(good_sequence(), 1)
+    )
+    text = "seq=3 rank=1: nobody could look at the bytes"
+    assert content(record) == [passed(Check.CONTENT), unproven(Check.CONTENT, text)]
+    assert canaries(record) == [passed(Check.CANARIES), unproven(Check.CANARIES, text)]
+
+
+def test_a_guard_has_no_block() -> None:
+    text = fault_text(replace(CANARY, block_id=-1))
+    assert text.startswith("group 1, layer 2, plane 0, guard behind the tensor, first at byte 0:")
+
+
+def test_without_a_recorded_page() -> None:
+    assert fault_text(None) == "no page recorded"

@@ -1,0 +1,237 @@
+"""Report files read back: JSON fields, JUnit cases, whole files or none."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchserver.check.verdict import MEANINGS, Check, Ledger, failed, passed, unproven
+from benchserver.config import RunConfig
+from benchserver.errors import FatalError
+from benchserver.history import SequenceRecord
+from benchserver.report.files import json_bytes, junit_document, write_report
+from benchserver.report.lines import replay_command
+from benchserver.result import RunResult
+from benchserver.stats.measures import Measures
+
+GoodSequence = Callable[..., SequenceRecord]
+GoodResult = Callable[..., RunResult]
+MakeConfig = Callable[..., RunConfig]
+
+
+def suite_of(result: RunResult) -> ElementTree.Element:
+    return ElementTree.fromstring(junit_document(result))
+
+
+def cases_of(result: RunResult) -> dict[str, ElementTree.Element]:
+    return {case.attrib["name"]: case for case in suite_of(result)}
+
+
+# JSON
+
+
+def test_json_of_a_good_run(good_result: GoodResult, good_sequence: GoodSequence) -> None:
+    measures = Measures()
+    measures.add(good_sequence())
+    result = good_result(measures=measures)
+    content = json_bytes(result)
+    assert content.endswith(b"}\n")
+    document = json.loads(content)
+    latency = document.pop("latency")
+    checks = document.pop("checks")
+    assert document == {
+        "format": 1,
+        "verdict": "valid",
+        "exit_code": 0,
+        "interrupted": False,
+        "wall_s": 1.234,
+        "server": {
+            "rpc_url": "tcp://localhost:5555",
+            "http_url": "http://localhost:8080",
+            "version": "0.5.6-g3e11e108",
+            "release": "0.5.6",
+            "chunk_tokens": 256,
+            "transfer_mode": "lmcache_driven",
+            "transport": "handle",
+            "embedded": False,
+        },
+        "config": {
+            "spec": "(2,1024,16,8,128):float16:32",
+            "num_tokens": 512,
+            "start": 0,
+            "end": 2,
+            "interval_s": 0.5,
+            "tp_size": 1,
+            "mla": False,
+            "model_name": "bench-server",
+            "cache_salt": "",
+            "seed": 7,
+            "expect_warm": False,
+            "cross_check": True,
+            "transfer_mode": "auto",
+        },
+        "sequences": {"attempted": 2, "proven": 2, "failed": 0, "unproven": 0},
+        "calls_attempted": 6,
+        "throughput_gb_per_s": {"STORE": 0.5, "RETRIEVE": 1.0},
+        "replay": replay_command(result),
+    }
+    assert set(checks) == {check.value for check in Check}
+    assert checks["content"] == {
+        "verdict": "valid",
+        "passed": 1,
+        "failed": 0,
+        "unproven": 0,
+        "not_evaluated": "",
+        "texts": [],
+    }
+    assert list(latency) == [
+        "LOOKUP cold",
+        "STORE",
+        "LOOKUP warm",
+        "RETRIEVE",
+        "visibility lag",
+        "sequence wall",
+    ]
+    assert latency["STORE"] == {
+        "count": 2,
+        "mean_ms": 2.0,
+        "min_ms": 2.0,
+        "p50_ms": 2.0,
+        "p99_ms": 2.0,
+        "max_ms": 2.0,
+    }
+
+
+def test_json_of_a_bad_run(good_result: GoodResult, make_config: MakeConfig) -> None:
+    config = make_config(end=None, model_name="m\x00\x1b\ud800")
+    result = good_result(config=config, sequences_ok=0, sequences_failed=1, interrupted=True)
+    result.ledger.add([failed(Check.CONTENT, "bad \x00 é"), unproven(Check.DIGESTS, "open")])
+    document = json.loads(json_bytes(result))
+    assert (document["verdict"], document["exit_code"]) == ("invalid", 1)
+    assert document["interrupted"] is True
+    assert document["config"]["end"] is None
+    assert document["config"]["model_name"] == "m\x00\x1b\ud800"
+    assert document["sequences"] == {"attempted": 1, "proven": 0, "failed": 1, "unproven": 0}
+    assert document["checks"]["content"]["texts"] == ["bad \x00 é"]
+    assert document["checks"]["digests"]["verdict"] == "unknown"
+    assert document["latency"] == {}
+    assert document["throughput_gb_per_s"] == {}
+
+
+def test_json_says_what_was_not_evaluated(good_result: GoodResult) -> None:
+    ledger = Ledger()
+    ledger.skip(Check.DIGESTS, "--no-http")
+    checks = json.loads(json_bytes(good_result(ledger=ledger)))["checks"]
+    assert checks["digests"]["not_evaluated"] == "--no-http"
+    assert checks["digests"]["verdict"] == "valid"
+    assert checks["content"]["verdict"] == "unknown"
+
+
+# JUnit
+
+
+def test_junit_has_one_case_a_check(good_result: GoodResult) -> None:
+    content = junit_document(good_result())
+    assert content.startswith(b"<?xml version='1.0' encoding='utf-8'?>")
+    suite = suite_of(good_result())
+    assert suite.tag == "testsuite"
+    assert suite.attrib == {
+        "name": "bench-server",
+        "tests": "13",
+        "failures": "0",
+        "errors": "0",
+        "skipped": "0",
+        "time": "1.234",
+    }
+    assert [case.attrib["name"] for case in suite] == [check.value for check in Check]
+    assert {case.attrib["classname"] for case in suite} == {"bench-server"}
+    assert all(len(case) == 0 for case in suite)
+
+
+def test_junit_failures(good_result: GoodResult) -> None:
+    ledger = Ledger()
+    ledger.add(passed(check) for check in Check if check is not Check.RUN)
+    ledger.add([failed(Check.CONTENT, "first <&>"), failed(Check.CONTENT, "second")])
+    ledger.add([unproven(Check.DIGESTS, "HTTP 500")])
+    suite, cases = suite_of(good_result(ledger=ledger)), cases_of(good_result(ledger=ledger))
+    assert suite.attrib["failures"] == "3"
+    (content,) = cases["content"]
+    assert (content.tag, content.attrib["message"]) == ("failure", "first <&>")
+    assert content.text == f"{MEANINGS[Check.CONTENT]}\nfirst <&>\nsecond"
+    assert cases["digests"][0].attrib["message"] == "HTTP 500"
+    # A check that never ran does not pass.
+    assert cases["run"][0].attrib["message"] == "never evaluated"
+    assert len(cases["store"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("findings", "tag", "skipped"),
+    [
+        ([], "skipped", "1"),
+        ([passed(Check.DIGESTS)], None, "0"),
+        ([failed(Check.DIGESTS, "x")], "failure", "0"),
+        ([unproven(Check.DIGESTS, "x")], "failure", "0"),
+    ],
+)
+def test_junit_counts_what_it_marks_as_skipped(
+    good_result: GoodResult, findings: list[Any], tag: str | None, skipped: str
+) -> None:
+    ledger = Ledger()
+    ledger.add(passed(check) for check in Check if check is not Check.DIGESTS)
+    ledger.skip(Check.DIGESTS, "--no-http")
+    ledger.add(findings)
+    result = good_result(ledger=ledger)
+    assert [child.tag for child in cases_of(result)["digests"]] == ([tag] if tag else [])
+    assert suite_of(result).attrib["skipped"] == skipped
+    if tag == "skipped":
+        assert cases_of(result)["digests"][0].attrib["message"] == "--no-http"
+
+
+@given(st.text(st.characters(), max_size=30))
+def test_any_text_gives_xml_that_parses(good_result: GoodResult, text: str) -> None:
+    ledger = Ledger()
+    ledger.add([failed(Check.CONTENT, text)])
+    ledger.skip(Check.DIGESTS, text)
+    (failure,) = cases_of(good_result(ledger=ledger))["content"]
+    assert len(failure.attrib["message"]) == len(text)
+
+
+def test_control_characters_are_shown_as_question_marks(good_result: GoodResult) -> None:
+    ledger = Ledger()
+    ledger.add([failed(Check.CONTENT, "a\x00b\x1bc\ud800d\ufffee\tf")])
+    (failure,) = cases_of(good_result(ledger=ledger))["content"]
+    assert failure.attrib["message"] == "a?b?c?d?e\tf"
+
+
+# Files
+
+
+def test_a_report_replaces_an_older_one(tmp_path: Path) -> None:
+    target = tmp_path / "report.json"
+    target.write_bytes(b"an older and longer report")
+    write_report(str(target), b"new")
+    assert target.read_bytes() == b"new"
+    assert stat.S_IMODE(target.stat().st_mode) == 0o644
+    assert os.listdir(tmp_path) == ["report.json"]
+
+
+def test_a_directory_that_is_gone(tmp_path: Path) -> None:
+    target = tmp_path / "none" / "report.json"
+    with pytest.raises(FatalError, match=f"cannot write the report {target}: No such file"):
+        write_report(str(target), b"x")
+
+
+def test_what_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "report.json").mkdir()
+    with pytest.raises(FatalError, match=r"cannot write the report .*: Is a directory"):
+        write_report(str(tmp_path / "report.json"), b"x")
+    assert os.listdir(tmp_path) == ["report.json"]

@@ -1,0 +1,303 @@
+"""The documented lines, letter for letter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from benchserver.check.verdict import Check, Ledger, failed, passed, unproven
+from benchserver.config import RunConfig, TransferChoice
+from benchserver.history import (
+    DigestRecord,
+    EndRecord,
+    EvidenceRecord,
+    LookupRecord,
+    Outcome,
+    Pass,
+    SequenceRecord,
+    Step,
+    TransferRecord,
+)
+from benchserver.kv.verify import ABSENT
+from benchserver.report.lines import (
+    BAD,
+    FAINT,
+    GOOD,
+    PLAIN,
+    Line,
+    replay_command,
+    sequence_lines,
+    step_line,
+    summary_lines,
+)
+from benchserver.result import RunResult, ServerFacts
+from benchserver.stats.measures import Measures
+
+GoodSequence = Callable[..., SequenceRecord]
+GoodResult = Callable[..., RunResult]
+MakeConfig = Callable[..., RunConfig]
+
+
+def lookup(**changes: Any) -> LookupRecord:
+    fields: dict[str, Any] = {
+        "which": Pass.COLD,
+        "outcome": Outcome.OK,
+        "hits": 0,
+        "expected": 0,
+        "total": 2,
+        "latency_ns": 3_894_000,
+    }
+    return LookupRecord(**{**fields, **changes})
+
+
+def transfer(**changes: Any) -> TransferRecord:
+    fields: dict[str, Any] = {
+        "name": "STORE",
+        "rank": 0,
+        "outcome": Outcome.OK,
+        "chunks": 2,
+        "total": 2,
+        "nbytes": 1,
+        "latency_ns": 63_712_000,
+    }
+    return TransferRecord(**{**fields, **changes})
+
+
+@pytest.mark.parametrize(
+    ("step", "text", "style"),
+    [
+        (lookup(), "[seq=0] LOOKUP cold:  0/2 chunks hit (3.89 ms)", PLAIN),
+        (
+            lookup(which=Pass.WARM, hits=2, expected=2, latency_ns=2_730_000),
+            "[seq=0] LOOKUP warm:  2/2 chunks hit (2.73 ms)",
+            PLAIN,
+        ),
+        (
+            lookup(which=Pass.WARM, hits=2, expected=2, attempts=4, lag_ns=12_340_000),
+            "[seq=0] LOOKUP warm:  2/2 chunks hit (3.89 ms), visible after 12.3 ms and 4 lookups",
+            PLAIN,
+        ),
+        (lookup(hits=1), "[seq=0] LOOKUP cold:  1/2 chunks hit (3.89 ms)", BAD),
+        (
+            lookup(outcome=Outcome.UNKNOWN, reason="LOOKUP: no answer within 10 s"),
+            "[seq=0] LOOKUP cold:  LOOKUP: no answer within 10 s",
+            BAD,
+        ),
+        (transfer(), "[seq=0] STORE:        2 chunks stored (63.71 ms)", PLAIN),
+        (transfer(rank=3), "[seq=0] STORE:        2 chunks stored (63.71 ms) (rank 3)", PLAIN),
+        (
+            transfer(name="RETRIEVE", latency_ns=53_150_000),
+            "[seq=0] RETRIEVE:     2 chunks retrieved (53.15 ms)",
+            PLAIN,
+        ),
+        (
+            transfer(name="RETRIEVE", rank=1, outcome=Outcome.FAIL, reason="answered False"),
+            "[seq=0] RETRIEVE:     answered False (rank 1)",
+            BAD,
+        ),
+        (
+            EndRecord(
+                name="END_SESSION", request_id="r", outcome=Outcome.UNKNOWN, reason="no answer"
+            ),
+            "[seq=0] END_SESSION: no answer",
+            BAD,
+        ),
+    ],
+)
+def test_lines_of_steps(step: Step, text: str, style: str) -> None:
+    assert step_line(0, step) == Line(text, style)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        EndRecord(name="END_SESSION", request_id="r", outcome=Outcome.OK),
+        EvidenceRecord(rank=0, content=ABSENT, canaries=ABSENT),
+        DigestRecord(rank=0, leg="source", outcome=Outcome.OK, ours=(), server=()),
+    ],
+)
+def test_steps_without_a_line(step: Step) -> None:
+    assert step_line(0, step) is None
+
+
+def test_the_verdict_on_a_sequence(good_sequence: GoodSequence) -> None:
+    record = good_sequence(seq=12)
+    assert sequence_lines(record, [passed(Check.STORE), passed(Check.CONTENT)]) == [
+        Line("[seq=12] CHECKSUM MATCH OK", GOOD)
+    ]
+    findings = [
+        passed(Check.STORE),
+        failed(Check.CONTENT, "seq=12 rank=0: CHECKSUM MISMATCH"),
+        unproven(Check.DIGESTS, "seq=12 rank=0: HTTP 500"),
+    ]
+    assert sequence_lines(record, findings) == [
+        Line("[seq=12] FAILED content: seq=12 rank=0: CHECKSUM MISMATCH", BAD),
+        Line("[seq=12] UNPROVEN digests: seq=12 rank=0: HTTP 500", BAD),
+    ]
+
+
+def measured(record: SequenceRecord) -> Measures:
+    measures = Measures()
+    measures.add(record)
+    measures.add(record)
+    return measures
+
+
+CHECK_ROWS = """\
+check             passed    failed  unproven
+cold_lookup            1         0         0
+store                  1         0         0
+visibility             1         0         0
+warm_lookup            1         0         0
+retrieve               1         0         0
+content                1         0         0
+canaries               1         0         0
+digests                1         0         0
+sessions               1         0         0
+replies                1         0         0
+transport              1         0         0
+residue                1         0         0
+run                    1         0         0"""
+
+
+def test_the_summary_of_a_good_run(good_result: GoodResult, good_sequence: GoodSequence) -> None:
+    lines = summary_lines(good_result(measures=measured(good_sequence())))
+    assert "\n".join(line.text for line in lines) == (
+        f"""
+Sequences: 2 run, 2 proven, 0 failed, 0 unproven, in 1.23 s
+{CHECK_ROWS}
+latency [ms]       count      mean       min       p50       p99       max
+LOOKUP cold            2      0.25      0.25      0.25      0.25      0.25
+STORE                  4      2.00      2.00      2.00      2.00      2.00
+LOOKUP warm            2      0.31      0.31      0.31      0.31      0.31
+RETRIEVE               4      1.00      1.00      1.00      1.00      1.00
+visibility lag         2      0.00      0.00      0.00      0.00      0.00
+sequence wall          2     12.00     12.00     12.00     12.00     12.00
+Throughput: STORE 0.50 GB/s, RETRIEVE 1.00 GB/s
+Target: LMCache MP server 0.5.6-g3e11e108, lmcache_driven over handle
+RESULT: PASS, everything asked for was proven (exit 0)"""
+    )
+    assert lines[-1].style == GOOD
+    assert {line.style for line in lines[:-1]} == {PLAIN, FAINT}
+
+
+def test_the_summary_of_a_bad_run(good_result: GoodResult) -> None:
+    result = good_result(sequences_ok=1, sequences_failed=1, interrupted=True)
+    result.ledger.add([failed(Check.CONTENT, "first"), failed(Check.CONTENT, "second")])
+    result.ledger.add([unproven(Check.DIGESTS, "HTTP 500")])
+    lines = summary_lines(result)
+    texts = [line.text for line in lines]
+    assert texts[1] == ("Sequences: 2 run, 1 proven, 1 failed, 0 unproven, in 1.23 s (interrupted)")
+    assert Line("content                1         2         0", BAD) in lines
+    assert Line("digests                1         0         1", BAD) in lines
+    assert lines[-4:] == [
+        Line("content: first", BAD),
+        Line("digests: HTTP 500", BAD),
+        Line("RESULT: FAIL (exit 1); figures above are of a run that did not pass", BAD),
+        Line(f"Replay: {replay_command(result)}"),
+    ]
+    # Nothing was measured: no empty table, no division by zero.
+    assert not any(text.startswith(("latency", "Throughput")) for text in texts)
+
+
+def test_checks_that_did_not_run(good_result: GoodResult) -> None:
+    ledger = Ledger()
+    ledger.add(passed(check) for check in Check if check not in (Check.DIGESTS, Check.RESIDUE))
+    ledger.skip(Check.DIGESTS, "--no-http")
+    lines = summary_lines(good_result(ledger=ledger))
+    assert Line("digests       not evaluated: --no-http", FAINT) in lines
+    assert Line("residue                0         0         0  (never run)", BAD) in lines
+    assert lines[-2].text.startswith("RESULT: UNPROVEN (exit 1)")
+    ledger.skip(Check.RESIDUE, "x")
+    assert summary_lines(good_result(ledger=ledger))[-1].text.startswith("RESULT: PASS")
+
+
+def test_a_run_without_a_sequence_has_no_figures(good_result: GoodResult) -> None:
+    ledger = Ledger()
+    ledger.add([failed(Check.RUN, "cannot reach the server")])
+    result = good_result(ledger=ledger, sequences_ok=0)
+    assert summary_lines(result) == [
+        Line("run: cannot reach the server", BAD),
+        Line("RESULT: FAIL (exit 1)", BAD),
+        Line(f"Replay: {replay_command(result)}"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "target"),
+    [
+        ({}, "LMCache MP server 0.5.6-g3e11e108, lmcache_driven over handle"),
+        (
+            {"version": "0.5.6-embedded"},
+            "bench-server's embedded server: no evidence about LMCache, lmcache_driven over handle",
+        ),
+        ({"version": ""}, "LMCache MP server 0.5.6, lmcache_driven over handle"),
+        (
+            {"version": "", "release": "", "transfer_mode": "", "transport": ""},
+            "LMCache MP server (release unknown), no transfer mode over no transport",
+        ),
+    ],
+)
+def test_every_report_says_what_its_target_was(
+    good_result: GoodResult, changes: dict[str, Any], target: str
+) -> None:
+    server: ServerFacts = replace(good_result().server, **changes)
+    texts = [line.text for line in summary_lines(good_result(server=server))]
+    assert f"Target: {target}" in texts
+
+
+BASE = (
+    "bench-server --mode cpu --seed 7 --kvcache-shape-spec '(2,1024,16,8,128):float16:32' "
+    "--num-tokens 512 --start 0 --tp-size 1 --transfer-mode auto"
+)
+URLS = "--rpc-url tcp://localhost:5555 --url http://localhost:8080"
+
+
+@pytest.mark.parametrize(
+    ("changes", "command"),
+    [
+        ({}, f"{BASE} --end 2 {URLS}"),
+        ({"end": None}, f"{BASE} {URLS}"),
+        ({"expect_warm": True}, f"{BASE} --end 2 --expect-warm {URLS}"),
+        ({"cross_check": False}, f"{BASE} --end 2 --no-http {URLS}"),
+        ({"cache_salt": "a b"}, f"{BASE} --end 2 --cache-salt 'a b' {URLS}"),
+        ({"model_name": "it's"}, f"{BASE} --end 2 --model-name 'it'\"'\"'s' {URLS}"),
+        ({"server_release": "0.5.6"}, f"{BASE} --end 2 --server-release 0.5.6 {URLS}"),
+        ({"own_server": True}, f"{BASE} --end 2 --embedded"),
+    ],
+)
+def test_the_command_that_replays_a_run(
+    good_result: GoodResult, make_config: MakeConfig, changes: dict[str, Any], command: str
+) -> None:
+    assert replay_command(good_result(config=make_config(**changes))) == command
+
+
+def test_a_replayed_command_asks_for_the_same(
+    good_result: GoodResult, make_config: MakeConfig
+) -> None:
+    command = replay_command(
+        good_result(
+            config=make_config(
+                spec="(1,64,16,1,576):uint8:2",
+                tp_size=4,
+                start=3,
+                end=9,
+                num_tokens=1000,
+                seed=2**63 - 1,
+                transfer=TransferChoice.ENGINE_DRIVEN,
+            )
+        )
+    )
+    for part in (
+        "--seed 9223372036854775807",
+        "--kvcache-shape-spec '(1,64,16,1,576):uint8:2'",
+        "--num-tokens 1000",
+        "--start 3",
+        "--end 9",
+        "--tp-size 4",
+        "--transfer-mode engine_driven",
+    ):
+        assert part in command

@@ -1,0 +1,82 @@
+"""Latency numbers against the plain list of what was counted."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchserver.stats.latency import LatencySeries, LatencySummary, RateSeries
+
+MS = 1_000_000
+
+
+def series(*values_ns: int) -> LatencySeries:
+    made = LatencySeries()
+    for value in values_ns:
+        made.add(value)
+    return made
+
+
+def test_nothing_counted() -> None:
+    assert LatencySeries().summary() is None
+
+
+def test_one_latency_is_every_number() -> None:
+    # 10.0005 ms lies inside a bucket of 8 us: no percentile may leave [min, max].
+    for value in (10_000_500, 1_234_567_891, 5 * MS, 1_000, 999, 1, 0):
+        assert series(value).summary() == LatencySummary(
+            count=1,
+            mean_ms=value / 1e6,
+            min_ms=value / 1e6,
+            p50_ms=value / 1e6,
+            p99_ms=value / 1e6,
+            max_ms=value / 1e6,
+        )
+
+
+def test_known_numbers() -> None:
+    summary = series(*(n * MS for n in range(1, 101))).summary()
+    assert summary is not None
+    assert (summary.count, summary.mean_ms) == (100, 50.5)
+    assert (summary.min_ms, summary.max_ms) == (1.0, 100.0)
+    assert summary.p50_ms == pytest.approx(50.0, rel=1e-3)
+    assert summary.p99_ms == pytest.approx(99.0, rel=1e-3)
+
+
+@given(st.lists(st.integers(1_000, 3_600 * 1_000 * MS), min_size=1, max_size=60))
+def test_numbers_of_any_list(values: list[int]) -> None:
+    summary = series(*values).summary()
+    assert summary is not None
+    assert summary.count == len(values)
+    assert summary.mean_ms == pytest.approx(sum(values) / len(values) / 1e6)
+    assert (summary.min_ms, summary.max_ms) == (min(values) / 1e6, max(values) / 1e6)
+    ordered = sorted(values)
+    for percent, shown in ((50, summary.p50_ms), (99, summary.p99_ms)):
+        rank = max(1, math.ceil(percent / 100 * len(values)))
+        # Microseconds, in buckets of three digits.
+        assert shown == pytest.approx(ordered[rank - 1] / 1e6, rel=2e-3, abs=2e-3)
+        assert summary.min_ms <= shown <= summary.max_ms
+
+
+def test_longer_than_the_longest_bucket_is_clamped_in_percentiles_alone() -> None:
+    day = 86_400 * 1_000 * MS
+    summary = series(day, day).summary()
+    assert summary is not None
+    assert summary.max_ms == summary.mean_ms == 86_400_000.0
+
+
+def test_a_week_takes_no_more_memory() -> None:
+    made = series(*range(0, 2_000_000, 1_000))
+    state = [value for value in vars(made).values() if isinstance(value, list | dict | set)]
+    assert state == []
+
+
+def test_rates_are_bytes_over_busy_time() -> None:
+    rate = RateSeries()
+    assert rate.gigabytes_per_s() is None
+    rate.add(3_000_000_000, 1_000_000_000)
+    rate.add(1_000_000_000, 1_000_000_000)
+    assert rate.gigabytes_per_s() == 2.0

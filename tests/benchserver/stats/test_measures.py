@@ -1,0 +1,102 @@
+"""What is counted of a history, and what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from benchserver.history import LookupRecord, Outcome, Pass, SequenceRecord, TransferRecord
+from benchserver.stats.measures import (
+    LOOKUP_COLD,
+    LOOKUP_WARM,
+    RETRIEVE,
+    SEQUENCE,
+    SERIES,
+    STORE,
+    VISIBLE,
+    Measures,
+)
+
+GoodSequence = Callable[..., SequenceRecord]
+
+
+def counts(measures: Measures) -> dict[str, int]:
+    """Return how many latencies each series has, without the empty ones."""
+    summaries = {name: measures.latencies[name].summary() for name in SERIES}
+    return {name: summary.count for name, summary in summaries.items() if summary is not None}
+
+
+def measured(record: SequenceRecord) -> Measures:
+    measures = Measures()
+    measures.add(record)
+    return measures
+
+
+def changed(record: SequenceRecord, kind: type, **changes: Any) -> SequenceRecord:
+    steps = tuple(
+        replace(step, **changes) if isinstance(step, kind) else step for step in record.steps
+    )
+    return replace(record, steps=steps)
+
+
+def test_a_good_history(good_sequence: GoodSequence) -> None:
+    measures = measured(good_sequence())
+    assert counts(measures) == {
+        LOOKUP_COLD: 1,
+        STORE: 2,
+        LOOKUP_WARM: 1,
+        RETRIEVE: 2,
+        VISIBLE: 1,
+        SEQUENCE: 1,
+    }
+    assert measures.attempted == 6
+    # Two transfers of 1 MB: in 2 ms and in 1 ms each.
+    assert measures.rates[STORE].gigabytes_per_s() == 0.5
+    assert measures.rates[RETRIEVE].gigabytes_per_s() == 1.0
+    cold, wall = (measures.latencies[name].summary() for name in (LOOKUP_COLD, SEQUENCE))
+    assert cold is not None
+    assert wall is not None
+    assert (cold.max_ms, wall.max_ms) == (0.25, 12.0)
+
+
+def test_each_sequence_adds(good_sequence: GoodSequence) -> None:
+    measures = Measures()
+    for seq in range(3):
+        measures.add(good_sequence(seq=seq))
+    assert counts(measures)[STORE] == 6
+    assert measures.attempted == 18
+
+
+@pytest.mark.parametrize("outcome", [Outcome.FAIL, Outcome.UNKNOWN])
+def test_what_got_no_good_answer_is_attempted_only(
+    good_sequence: GoodSequence, outcome: Outcome
+) -> None:
+    record = changed(good_sequence(), TransferRecord, outcome=outcome, nbytes=0)
+    measures = measured(changed(record, LookupRecord, outcome=outcome))
+    assert counts(measures) == {SEQUENCE: 1}
+    assert measures.attempted == 6
+    assert measures.rates[STORE].gigabytes_per_s() is None
+
+
+def test_every_lookup_of_a_wait_is_attempted(good_sequence: GoodSequence) -> None:
+    measures = measured(changed(good_sequence(), LookupRecord, attempts=5, lag_ns=7_000_000))
+    assert measures.attempted == 14
+    lag = measures.latencies[VISIBLE].summary()
+    assert lag is not None
+    assert lag.max_ms == 7.0
+
+
+def test_what_never_became_visible_has_no_lag(good_sequence: GoodSequence) -> None:
+    measures = measured(changed(good_sequence(), LookupRecord, hits=0, expected=2))
+    assert VISIBLE not in counts(measures)
+    assert counts(measures)[LOOKUP_WARM] == 1
+
+
+def test_expect_warm_counts_as_cold(good_sequence: GoodSequence) -> None:
+    measures = measured(good_sequence(expect_warm=True))
+    assert counts(measures) == {LOOKUP_COLD: 1, RETRIEVE: 2, SEQUENCE: 1}
+    record = good_sequence(expect_warm=True)
+    assert [s.which for s in record.steps if isinstance(s, LookupRecord)] == [Pass.COLD]

@@ -1,0 +1,33 @@
+"""A result's verdict and exit code, and whose evidence it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from benchserver.check.verdict import Check, Ledger, Verdict, failed, unproven
+from benchserver.result import RunResult, ServerFacts
+
+GoodResult = Callable[..., RunResult]
+
+
+def test_only_a_run_that_proved_everything_exits_with_0(good_result: GoodResult) -> None:
+    assert good_result().verdict is Verdict.VALID
+    assert good_result().exit_code == 0
+    assert good_result(ledger=Ledger()).exit_code == 1
+    for check in Check:
+        for make, verdict in ((failed, Verdict.INVALID), (unproven, Verdict.UNKNOWN)):
+            result = good_result()
+            result.ledger.add([make(check, "x")])
+            assert result.verdict is verdict
+            assert result.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("version", "embedded"),
+    [("0.5.6-embedded", True), ("0.5.6-g3e11e108", False), ("", False)],
+)
+def test_the_embedded_server_is_told_by_its_version(version: str, embedded: bool) -> None:
+    facts = ServerFacts(rpc_url="tcp://x:1", http_url="http://x:2", version=version)
+    assert facts.embedded is embedded
