@@ -18,7 +18,8 @@ def cold_lookup(record: SequenceRecord) -> list[Finding]:
     hint = (
         "the cache does not hold what an earlier run with this seed stored"
         if record.expect_warm
-        else "the server hits what nobody stored, or counts wrongly"
+        else "the server counts wrongly, or an earlier run with this --seed stored them "
+        "(clear the cache, take another seed, or use --expect-warm)"
     )
     return [failed(Check.COLD_LOOKUP, _at(record, f"cold LOOKUP {_counts(cold)}: {hint}"))]
 

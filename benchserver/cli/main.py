@@ -211,10 +211,18 @@ def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> N
     show_default=True,
     help="Seconds to wait for a server that is still starting.",
 )
-@click.option("--json", "json_path", default=None, metavar="PATH", help="Write a JSON report.")
+@click.option(
+    "--json",
+    "json_path",
+    envvar="BENCH_SERVER_JSON",
+    default=None,
+    metavar="PATH",
+    help="Write a JSON report.",
+)
 @click.option(
     "--junit",
     "junit_path",
+    envvar="BENCH_SERVER_JUNIT",
     default=None,
     metavar="PATH",
     help="Write a JUnit XML report, one case a check.",

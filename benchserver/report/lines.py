@@ -85,7 +85,7 @@ def _tag(finding: Finding) -> str:
 def summary_lines(result: RunResult) -> list[Line]:
     """Return the summary: counts, checks, latencies, rates, target, verdict."""
     if not _sequences(result):
-        return _verdict_lines(result)
+        return verdict_lines(result)
     return [
         Line(""),
         _count_line(result),
@@ -93,7 +93,7 @@ def summary_lines(result: RunResult) -> list[Line]:
         *_latency_lines(result),
         *_rate_lines(result),
         _target_line(result),
-        *_verdict_lines(result),
+        *verdict_lines(result),
     ]
 
 
@@ -159,7 +159,8 @@ def _target_line(result: RunResult) -> Line:
                 f"{server.transport or 'no transport'}")  # fmt: skip
 
 
-def _verdict_lines(result: RunResult) -> list[Line]:
+def verdict_lines(result: RunResult) -> list[Line]:
+    """Return the verdict: one line, or the first failure of each check and how to replay it."""
     verdict = result.verdict
     if verdict is Verdict.VALID:
         return [Line("RESULT: PASS, everything asked for was proven (exit 0)", GOOD)]

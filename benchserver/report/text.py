@@ -17,6 +17,7 @@ from benchserver.report.lines import (
     sequence_lines,
     step_line,
     summary_lines,
+    verdict_lines,
 )
 from benchserver.result import RunResult
 
@@ -120,10 +121,8 @@ class TextReporter:
     def finish(self, result: RunResult) -> None:
         """Print the summary."""
         self._printer.close()
-        lines = summary_lines(result)
-        for line in lines:
-            if not self._quiet or line.style == BAD or line.text.startswith(("RESULT", "Replay")):
-                self._printer.write(line)
+        for line in verdict_lines(result) if self._quiet else summary_lines(result):
+            self._printer.write(line)
 
     def close(self) -> None:
         """Leave the terminal as it was, if the run ended without a result."""

@@ -94,6 +94,7 @@ class Baseline:
         self._blocks_per_chunk = chunk_tokens // config.spec.block_size
         self._past: deque[Candidate] = deque(maxlen=_REMEMBERED)
         self._steps: list[Step] = []
+        self._stored_ns = 0
 
     async def run_sequence(self, seq: int) -> tuple[SequenceRecord, FatalError | None]:
         """Run one sequence to its end, or to the point where the server was gone."""
@@ -158,6 +159,7 @@ class Baseline:
             self._transfer(work, request, w, "STORE", w.mode.store, work.plans[w.rank].source)
             for w in writers
         )
+        self._stored_ns = self._clock.now_ns()
         for step in stores:
             self._record(work, step)
         await self._check_alive(stores)
@@ -165,8 +167,7 @@ class Baseline:
         return all(step.outcome is Outcome.OK for step in stores)
 
     async def _warm(self, work: SequencePlan) -> None:
-        stored_ns = self._clock.now_ns()
-        deadline_ns = stored_ns + int(self._config.visible_within_s * NS_PER_S)
+        deadline_ns = self._stored_ns + int(self._config.visible_within_s * NS_PER_S)
         attempt, wait_ns = 0, 0
         while True:
             attempt += 1
@@ -179,7 +180,7 @@ class Baseline:
             await self._settle(work, request, quietly=True)
             wait_ns = next_poll_ns(wait_ns)
             await self._clock.sleep_ns(min(wait_ns, deadline_ns - now_ns))
-        step = _with_lag(step, attempts=attempt, lag_ns=now_ns - stored_ns)
+        step = _with_lag(step, attempts=attempt, lag_ns=now_ns - self._stored_ns)
         self._record(work, step)
         await self._check_alive([step])
         await self._retrieve_if_hit(work, request, step)

@@ -1,0 +1,242 @@
+"""Who may import whom: design.md's rules, read from the source."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("shapespec", "protocol", "benchserver")
+FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+
+STDLIB = sys.stdlib_module_names
+IO_MODULES = {"socket", "asyncio", "zmq", "aiohttp", "os"}
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """One imported module, and whether it is imported where the module itself is."""
+
+    name: str
+    level: int
+    at_top: bool
+
+    @property
+    def top(self) -> str:
+        return self.name.partition(".")[0]
+
+
+def imports_in(source: str) -> Iterator[Import]:
+    """Yield every import of a source, wherever it stands; `from a import b` as `a` and `a.b`."""
+    tree = ast.parse(source)
+    inside = {
+        id(node)
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for node in ast.walk(function)
+    }
+    for node in ast.walk(tree):
+        at_top = id(node) not in inside
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(alias.name, 0, at_top)
+        elif isinstance(node, ast.ImportFrom):
+            yield Import(node.module or "", node.level, at_top)
+            for alias in node.names:
+                yield Import(f"{node.module or ''}.{alias.name}", node.level, at_top)
+
+
+def place_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+IMPORTS: dict[str, tuple[Import, ...]] = {
+    place_of(path): tuple(imports_in(path.read_text(encoding="utf-8"))) for path in FILES
+}
+
+
+def room_of(place: str) -> str:
+    """Return the room in benchserver that a file or a dotted module is in: `kv`, `run`, ..."""
+    parts = place.removesuffix(".py").replace("/", ".").split(".")
+    return parts[1] if len(parts) > 1 and parts[0] == "benchserver" else ""
+
+
+def places_that_import(top: str) -> set[str]:
+    return {place for place, found in IMPORTS.items() if any(i.top == top for i in found)}
+
+
+def rooms_imported_by(room: str) -> set[str]:
+    return {
+        room_of(found.name)
+        for place, all_found in IMPORTS.items()
+        if room_of(place) == room
+        for found in all_found
+        if found.top == "benchserver"
+    } - {room, ""}
+
+
+def test_the_reader_of_imports_sees_them_all() -> None:
+    source = "import a.b, c\nfrom d import e\nfrom . import f\ndef g():\n    from h.i import j\n"
+    found = {(i.name, i.level, i.at_top) for i in imports_in(source)}
+    assert found == {
+        ("a.b", 0, True),
+        ("c", 0, True),
+        ("d", 0, True),
+        ("d.e", 0, True),
+        ("", 1, True),
+        (".f", 1, True),
+        ("h.i", 0, False),
+        ("h.i.j", 0, False),
+    }
+    assert [room_of(p) for p in ("benchserver/kv/host.py", "benchserver/run.py", "x/y.py")] == [
+        "kv",
+        "run",
+        "",
+    ]
+    assert len(FILES) > 60
+    assert {place.partition("/")[0] for place in IMPORTS} == set(PACKAGES)
+
+
+@pytest.mark.parametrize("place", IMPORTS)
+def test_no_relative_imports(place: str) -> None:
+    assert not [found for found in IMPORTS[place] if found.level]
+
+
+def test_shapespec_imports_the_standard_library_alone() -> None:
+    for place, found in IMPORTS.items():
+        if place.startswith("shapespec/"):
+            assert {i.top for i in found} <= STDLIB | {"shapespec"}, place
+
+
+def test_protocol_imports_the_standard_library_and_msgpack_alone() -> None:
+    for place, found in IMPORTS.items():
+        if place.startswith("protocol/"):
+            assert {i.top for i in found} <= STDLIB | {"protocol", "msgpack"}, place
+
+
+@pytest.mark.parametrize("package", ["shapespec", "protocol"])
+def test_the_pure_packages_know_no_clock_socket_loop_or_logger(package: str) -> None:
+    effects = IO_MODULES | {"time", "random", "logging", "threading", "subprocess", "pickle"}
+    for place, found in IMPORTS.items():
+        if place.startswith(f"{package}/"):
+            assert not {i.top for i in found} & effects, place
+
+
+@pytest.mark.parametrize(
+    ("module", "places"),
+    [
+        ("torch", set()),
+        (
+            "zmq",
+            {"benchserver/client/rpc.py", "benchserver/refserver/rpc.py", "benchserver/run.py"},
+        ),
+        ("aiohttp", {"benchserver/client/http.py", "benchserver/refserver/http.py"}),
+        ("rich", {"benchserver/report/text.py"}),
+        ("hdrh", {"benchserver/stats/latency.py"}),
+    ],
+)
+def test_third_parties_stay_in_few_places(module: str, places: set[str]) -> None:
+    """torch, one day, in benchserver/kv/cuda.py and the server's twin of it."""
+    assert places_that_import(module) == places
+
+
+def test_click_stays_in_the_command_line() -> None:
+    places = places_that_import("click")
+    assert places
+    assert {room_of(place) for place in places} == {"cli"}
+
+
+def test_run_takes_no_more_of_zmq_than_the_context() -> None:
+    source = (ROOT / "benchserver/run.py").read_text(encoding="utf-8")
+    used = {
+        ast.unparse(node)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Attribute) and ast.unparse(node).startswith("zmq.")
+    }
+    assert used <= {"zmq.Context", "zmq.asyncio", "zmq.asyncio.Context", "zmq.Socket"}
+    assert any(name.endswith("Context") for name in used)
+
+
+def test_no_third_party_is_imported_that_is_not_declared() -> None:
+    declared = {"aiohttp", "click", "hdrh", "msgpack", "numpy", "zmq", "rich", "tomli", "blake3"}
+    seen = {i.top for found in IMPORTS.values() for i in found if i.top}
+    assert seen - STDLIB - set(PACKAGES) <= declared
+    assert not {"lmcache", "vllm"} & seen
+
+
+@pytest.mark.parametrize("room", ["check", "load"])
+def test_pure_rooms_do_no_io(room: str) -> None:
+    for place, found in IMPORTS.items():
+        if room_of(place) == room:
+            assert not {i.top for i in found} & IO_MODULES, place
+
+
+ROOMS = {
+    "errors": set[str](),
+    "clock": set[str](),
+    "tasks": set[str](),
+    "load": set[str](),
+    "kv": {"errors"},
+    "history": {"kv"},
+    "config": {"errors", "kv"},
+    "check": {"history", "kv"},
+    "stats": {"history"},
+    "client": {"clock", "config", "errors", "history", "kv", "tasks"},
+    "scenarios": {"client", "load", "clock", "config", "errors", "history", "kv", "tasks"},
+    "result": {"check", "config", "errors", "stats"},
+    "reporter": {"check", "history", "result"},
+    "refserver": {"clock", "errors"},
+    "embedded": {"errors"},
+    "report": {"check", "config", "errors", "history", "result", "stats"},
+    "cli": {"config", "embedded", "errors", "kv", "process", "refserver", "report"},
+}
+"""What docs/architecture.md lets each room import; `run` and `process` tie all together."""
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_rooms_import_what_they_may(room: str) -> None:
+    assert rooms_imported_by(room) <= ROOMS[room]
+
+
+def test_every_room_has_its_rule() -> None:
+    rooms = {room_of(place) for place in IMPORTS} - {"", "__init__", "__main__"}
+    assert rooms == {*ROOMS, "run", "process"}
+
+
+def test_lower_rooms_do_not_know_the_run() -> None:
+    for room in ("run", "process"):
+        assert not rooms_imported_by(room) & {"cli", "embedded", "refserver", "report"}
+    importers = {room for room in ROOMS if rooms_imported_by(room) & {"run", "process"}}
+    assert importers == {"cli"}
+
+
+def test_the_command_line_loads_cheap_modules_alone() -> None:
+    """Importing benchserver.cli.main must be quick: no numpy, zmq, aiohttp, rich on the way."""
+    pending, seen = ["benchserver/cli/main.py"], set[str]()
+    while pending:
+        place = pending.pop()
+        seen.add(place)
+        for found in IMPORTS[place]:
+            if found.at_top and found.top in PACKAGES:
+                path = found.name.replace(".", "/")
+                candidates = (f"{path}.py", f"{path}/__init__.py")
+                pending += [c for c in candidates if c in IMPORTS and c not in seen]
+    heavy = {"numpy", "zmq", "aiohttp", "rich", "torch", "msgpack", "hdrh"}
+    for place in seen:
+        assert not {i.top for i in IMPORTS[place] if i.at_top} & heavy, place
+    assert "benchserver/cli/types.py" in seen
+
+
+PURE_BELOW_CLI = ("check", "load", "history", "config", "stats", "result")
+
+
+@pytest.mark.parametrize("room", PURE_BELOW_CLI)
+def test_no_clock_and_no_chance_where_decisions_are(room: str) -> None:
+    for place, found in IMPORTS.items():
+        if room_of(place) == room:
+            assert not {i.top for i in found} & {"time", "random", "secrets"}, place
