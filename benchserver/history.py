@@ -69,6 +69,14 @@ class EvidenceRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SourceRecord:
+    """What one rank's source blocks hold after all is done: nobody may write them."""
+
+    rank: int
+    content: Evidence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DigestRecord:
     """The server's digests of one rank's blocks against ours, one a chunk.
 
@@ -93,7 +101,7 @@ class EndRecord:
     reason: str = ""
 
 
-Step = LookupRecord | TransferRecord | EvidenceRecord | DigestRecord | EndRecord
+Step = LookupRecord | TransferRecord | EvidenceRecord | SourceRecord | DigestRecord | EndRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

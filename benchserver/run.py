@@ -45,7 +45,7 @@ from benchserver.errors import FatalError, UsageError, one_line
 from benchserver.history import Step
 from benchserver.kv.host import HostPool, group_patterns, place_tensors
 from benchserver.kv.pattern import GroupPattern, content_seed
-from benchserver.kv.segment import SharedSegment, segment_name, sweep_stale
+from benchserver.kv.segment import SharedSegment, require_room, segment_name, sweep_stale
 from benchserver.reporter import Reporter
 from benchserver.result import RunResult, ServerFacts
 from benchserver.scenarios.baseline import Baseline
@@ -270,6 +270,7 @@ class Run:
         config = self._config
         for name in sweep_stale():
             self._reporter.note(f"Removed {name}, left by a bench-server that was killed")
+        require_room(config.tp_size * place_tensors(config.spec)[1])
         root = content_seed(config.seed, config.cache_salt)
         patterns = group_patterns(root, config.spec)
         for rank in range(config.tp_size):
@@ -416,7 +417,7 @@ class Run:
             reason = "the server's digest API covers lmcache_driven workers alone"
             self._ledger.skip(Check.DIGESTS, reason)
         if self._config.expect_warm:
-            for check in (Check.STORE, Check.VISIBILITY, Check.WARM_LOOKUP):
+            for check in (Check.STORE, Check.VISIBILITY, Check.WARM_LOOKUP, Check.SOURCE):
                 self._ledger.skip(check, "--expect-warm stores nothing")
 
     def _emit(self, seq: int, step: Step) -> None:
@@ -469,16 +470,22 @@ class Run:
         if self._desk is not None:
             for request in list(self._desk.open_requests.values()):
                 await self._desk.settle(request)
+        if self._before is not None and self._desk is not None:
+            # Unregistering may free leaked locks, so they are counted before it.
+            await self._audit(self._before, registered=True)
         await gather_all(self._unregister(w) for w in self._workers if w.registered)
         if self._before is not None:
-            await self._audit(self._before)
+            await self._audit(self._before, registered=False)
 
     async def _unregister(self, worker: Worker) -> None:
         with contextlib.suppress(CallFailedError):
             await worker.mode.unregister()
 
-    async def _audit(self, before: ServerStatus) -> None:
-        """Poll /status until nothing of ours is left, or for a bounded time."""
+    async def _audit(self, before: ServerStatus, *, registered: bool) -> None:
+        """Poll /status until nothing of ours is left, or for a bounded time.
+
+        `registered`: our workers still are, and may be.
+        """
         assert self._http is not None
         ours = self._instances()
         deadline_ns = self._clock.now_ns() + int(_RESIDUE_WITHIN_S * NS_PER_S)
@@ -487,7 +494,8 @@ class Run:
             if residue is not None:
                 await self._clock.sleep_ns(_RESIDUE_POLL_NS)
             try:
-                residue = residue_of(before, await self._http.status(), ours)
+                status = await self._http.status()
+                residue = residue_of(before, status, ours, registered=registered)
             except API_ERRORS as error:
                 self._ledger.add([unproven(Check.RESIDUE, one_line(error))])
                 return

@@ -1,9 +1,9 @@
-"""Bytes: every destination block of every reading rank is right, and nothing beside it moved."""
+"""Bytes: every destination block is right, every source block as it was, nothing beside moved."""
 
 from __future__ import annotations
 
 from benchserver.check.verdict import Check, Finding, failed, passed, unproven
-from benchserver.history import EvidenceRecord, SequenceRecord
+from benchserver.history import EvidenceRecord, SequenceRecord, SourceRecord
 from benchserver.kv.verify import Evidence, EvidenceKind, PageFault
 
 
@@ -12,6 +12,17 @@ def content(record: SequenceRecord) -> list[Finding]:
     return [
         _judge(record, Check.CONTENT, rank, step.content if step else None)
         for rank, step in _by_rank(record)
+    ]
+
+
+def source(record: SequenceRecord) -> list[Finding]:
+    """Every writing rank's source blocks still hold what they held before STORE."""
+    if record.expect_warm:
+        return []
+    steps = {step.rank: step for step in record.steps if isinstance(step, SourceRecord)}
+    return [
+        _judge(record, Check.SOURCE, rank, steps[rank].content if rank in steps else None)
+        for rank in record.writers
     ]
 
 
@@ -37,6 +48,9 @@ def _judge(record: SequenceRecord, check: Check, rank: int, evidence: Evidence |
     count = f"{evidence.bad_pages} of {evidence.pages} pages"
     if check is Check.CANARIES:
         return failed(check, f"{place}: CANARY OVERWRITTEN, {count}: {fault_text(evidence.first)}")
+    if check is Check.SOURCE:
+        seen = f"{count} were altered: {fault_text(evidence.first)}"
+        return failed(check, f"{place}: CHECKSUM MISMATCH, leg source, {seen}")
     what = "untouched by RETRIEVE" if evidence.kind is EvidenceKind.UNTOUCHED else "wrong"
     return failed(
         check,

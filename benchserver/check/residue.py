@@ -30,15 +30,20 @@ class Residue:
         return not self.registrations and not counts
 
 
-def residue_of(before: ServerStatus, after: ServerStatus, ours: frozenset[int]) -> Residue:
-    """Compare two states of the server; `ours` are the instance ids of this run."""
-    registered = after.handle_instances | after.engine_instances
+def residue_of(
+    before: ServerStatus, after: ServerStatus, ours: frozenset[int], *, registered: bool = False
+) -> Residue:
+    """Compare two states of the server; `ours` are the instance ids of this run.
+
+    `registered`: our workers are still registered, so only sessions and locks are residue.
+    """
+    instances = after.handle_instances | after.engine_instances
     return Residue(
-        registrations=tuple(sorted(registered & ours)),
+        registrations=() if registered else tuple(sorted(instances & ours)),
         sessions=max(0, after.active_sessions - before.active_sessions),
         read_locks=max(0, after.read_locked - before.read_locked),
         write_locks=max(0, after.write_locked - before.write_locked),
-        foreign=len(registered - ours),
+        foreign=len(instances - ours),
     )
 
 

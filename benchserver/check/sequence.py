@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchserver.check.content import canaries, content
+from benchserver.check.content import canaries, content, source
 from benchserver.check.digests import digests
 from benchserver.check.lookups import cold_lookup, visibility, warm_lookup
 from benchserver.check.sessions import sessions
@@ -17,6 +17,7 @@ SEQUENCE_CHECKS = (
     warm_lookup,
     retrieves,
     content,
+    source,
     canaries,
     digests,
     sessions,

@@ -24,6 +24,7 @@ class Check(enum.Enum):
     WARM_LOOKUP = "warm_lookup"
     RETRIEVE = "retrieve"
     CONTENT = "content"
+    SOURCE = "source"
     CANARIES = "canaries"
     DIGESTS = "digests"
     SESSIONS = "sessions"
@@ -40,6 +41,7 @@ MEANINGS: dict[Check, str] = {
     Check.WARM_LOOKUP: "LOOKUP counts exactly the stored chunks",
     Check.RETRIEVE: "every rank's RETRIEVE is answered, and accepted",
     Check.CONTENT: "every byte of every rank's destination blocks is right",
+    Check.SOURCE: "no byte of a source block was altered by STORE or RETRIEVE",
     Check.CANARIES: "no byte beside the destination blocks was written",
     Check.DIGESTS: "the server's digests equal ours, source and destination",
     Check.SESSIONS: "every lock is freed and every session ended, with an answer",

@@ -13,6 +13,7 @@ import errno
 import mmap
 import os
 import re
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,8 @@ from pathlib import Path
 from benchserver.errors import FatalError
 
 SHM_DIR = Path("/dev/shm")
+_MEMINFO = Path("/proc/meminfo")
+_CGROUP = Path("/sys/fs/cgroup")
 _NAME = re.compile(r"bench_server_([0-9]{1,10})_[0-9a-f]{1,32}_r[0-9]{1,6}")
 _ALLOCATION_STEP_BYTES = 128 << 20
 """Preallocation stops to look for a Ctrl-C this often; about 50 ms of zeroing."""
@@ -106,9 +109,8 @@ def _open_unnamed() -> int:
 
 
 def _preallocate(fd: int, nbytes: int, cancel: threading.Event) -> None:
+    require_room(nbytes)
     free = free_bytes()
-    if nbytes > free:
-        raise _no_room(nbytes, free)
     try:
         for start in range(0, nbytes, _ALLOCATION_STEP_BYTES):
             if cancel.is_set():
@@ -118,6 +120,43 @@ def _preallocate(fd: int, nbytes: int, cancel: threading.Event) -> None:
         if error.errno in (errno.ENOSPC, errno.ENOMEM, errno.EFBIG):
             raise _no_room(nbytes, free) from error
         raise FatalError(f"shared memory: cannot allocate {nbytes} bytes: {error}") from error
+
+
+def require_room(nbytes: int) -> None:
+    """Raise FatalError unless /dev/shm, and the memory behind it, have this much left.
+
+    A tmpfs may be larger than the memory: filling it then ends in the kernel killing processes.
+    """
+    free = free_bytes()
+    if nbytes > free:
+        raise _no_room(nbytes, free)
+    available = available_memory_bytes()
+    if nbytes > available:
+        raise FatalError(
+            f"shared memory: {nbytes} bytes asked for, {available} bytes of memory available; "
+            "use a smaller --kvcache-shape-spec or --tp-size"
+        )
+
+
+def available_memory_bytes() -> int:
+    """Return what the kernel, and this control group, would still give out."""
+    return min(_meminfo_available(), _cgroup_available())
+
+
+def _meminfo_available() -> int:
+    for line in _MEMINFO.read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return sys.maxsize
+
+
+def _cgroup_available() -> int:
+    try:
+        limit = (_CGROUP / "memory.max").read_text().strip()
+        used = int((_CGROUP / "memory.current").read_text())
+    except (OSError, ValueError):
+        return sys.maxsize
+    return int(limit) - used if limit.isdecimal() else sys.maxsize
 
 
 def free_bytes() -> int:

@@ -23,6 +23,7 @@ from benchserver.clock import NS_PER_S, Clock
 from benchserver.config import RunConfig
 from benchserver.errors import FatalError, one_line
 from benchserver.history import (
+    EndRecord,
     LookupRecord,
     Outcome,
     Pass,
@@ -238,7 +239,7 @@ class Baseline:
                 expected=expected,
                 total=self._chunks,
                 latency_ns=self._clock.now_ns() - started_ns,
-                reason=_reason(error),
+                reason=_reason(error, Op.LOOKUP.name),
             )
         return LookupRecord(
             which=which,
@@ -270,7 +271,7 @@ class Baseline:
         except ProtocolError as error:
             outcome, reason = Outcome.FAIL, one_line(error)
         except CallFailedError as error:
-            outcome, reason = Outcome.UNKNOWN, _reason(error)
+            outcome, reason = Outcome.UNKNOWN, _reason(error, name)
         if name == "RETRIEVE" and outcome is Outcome.OK and worker.kv_rank in request.unread:
             request.unread.remove(worker.kv_rank)
         return TransferRecord(
@@ -294,9 +295,11 @@ class Baseline:
                 self._record(work, end)
         await self._check_alive(ends)
 
-    async def _check_alive(self, steps: Sequence[Any]) -> None:
+    async def _check_alive(
+        self, steps: Sequence[LookupRecord | TransferRecord | EndRecord]
+    ) -> None:
         """After an answer that did not come, end the run unless the server still answers."""
-        lost = [step.reason for step in steps if step.outcome is Outcome.UNKNOWN]
+        lost = [f"{_label(s)}: {s.reason}" for s in steps if s.outcome is Outcome.UNKNOWN]
         if not lost:
             return
         try:
@@ -333,5 +336,10 @@ def _with_lag(step: LookupRecord, *, attempts: int, lag_ns: int) -> LookupRecord
     )
 
 
-def _reason(error: CallFailedError) -> str:
-    return one_line(str(error))
+def _label(step: LookupRecord | TransferRecord | EndRecord) -> str:
+    return Op.LOOKUP.name if isinstance(step, LookupRecord) else step.name
+
+
+def _reason(error: CallFailedError, step: str) -> str:
+    """Return the error's text; the operation only where it is not the step itself."""
+    return one_line(error.reason if error.op.name == step else error)

@@ -15,7 +15,7 @@ from functools import partial
 from benchserver.client.http import API_ERRORS, HttpApi
 from benchserver.client.worker import Worker
 from benchserver.errors import one_line
-from benchserver.history import DigestRecord, EvidenceRecord, Outcome
+from benchserver.history import DigestRecord, EvidenceRecord, Outcome, SourceRecord
 from benchserver.kv.blocks import BlockPlan, Window
 from benchserver.kv.verify import Candidate, EvidenceKind
 from benchserver.tasks import cancel_and_wait, gather_all, in_thread
@@ -62,17 +62,18 @@ class Prover:
 
     async def prove(
         self, work: SequencePlan, past: tuple[Candidate, ...]
-    ) -> list[EvidenceRecord | DigestRecord]:
+    ) -> list[EvidenceRecord | SourceRecord | DigestRecord]:
         """Return what the destination blocks hold, and both sides' digests."""
         server = asyncio.ensure_future(self._server_digests(work))
         try:
             evidence = await gather_all(self._evidence(work, w, past) for w in self._workers)
-            ours = await self._our_digests(work, evidence) if self._http else {}
+            sources = await gather_all(self._source(work, rank, past) for rank in self._sources)
+            ours = await self._our_digests(work, evidence, sources) if self._http else {}
             answers = await server
         finally:
             await cancel_and_wait([server])
         digests = [_digest_record(leg, ours[leg], answer) for leg, answer in answers.items()]
-        return [*evidence, *digests]
+        return [*evidence, *sources, *digests]
 
     async def _evidence(
         self, work: SequencePlan, worker: Worker, past: tuple[Candidate, ...]
@@ -84,21 +85,33 @@ class Prover:
         canaries = await in_thread(self._executor, partial(worker.pool.verify_canaries, window))
         return EvidenceRecord(rank=worker.rank, content=content, canaries=canaries)
 
+    async def _source(
+        self, work: SequencePlan, rank: int, past: tuple[Candidate, ...]
+    ) -> SourceRecord:
+        look = partial(self._workers[rank].pool.verify, work.plans[rank].source, work.digests, past)
+        return SourceRecord(rank=rank, content=await in_thread(self._executor, look))
+
     async def _our_digests(
-        self, work: SequencePlan, evidence: Sequence[EvidenceRecord]
+        self,
+        work: SequencePlan,
+        evidence: Sequence[EvidenceRecord],
+        sources: Sequence[SourceRecord],
     ) -> dict[Leg, tuple[str, ...]]:
         """Return our digests of every leg.
 
-        A destination whose every byte matched has, by that, the digests of its source; any other
-        is hashed as it is.
+        A destination whose every byte matched has, by that, the digests of its unaltered source;
+        any other is hashed as it is.
         """
+        proven = EvidenceKind.MATCH
+        unaltered = {record.rank for record in sources if record.content.kind is proven}
         ours: dict[Leg, tuple[str, ...]] = {}
         for rank in self._sources:
             ours[rank, "source"] = await self._hash(rank, work.plans[rank].source)
         for record in evidence:
             worker = self._workers[record.rank]
             known = ours.get((worker.kv_rank, "source"))
-            if known is None or record.content.kind is not EvidenceKind.MATCH:
+            same = worker.kv_rank in unaltered and record.content.kind is proven
+            if known is None or not same:
                 known = await self._hash(record.rank, work.plans[record.rank].destination)
             ours[record.rank, "destination"] = known
         return ours

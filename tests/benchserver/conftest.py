@@ -23,6 +23,7 @@ from benchserver.history import (
     Outcome,
     Pass,
     SequenceRecord,
+    SourceRecord,
     Step,
     TransferRecord,
 )
@@ -177,6 +178,8 @@ def _good_sequence(
     proof: list[Step] = [
         EvidenceRecord(rank=rank, content=MATCH, canaries=MATCH) for rank in readers
     ]
+    if not expect_warm:
+        proof += [SourceRecord(rank=rank, content=MATCH) for rank in writers]
     if cross_check:
         proof += [] if expect_warm else _digests("source", writers)
         proof += _digests("destination", readers)

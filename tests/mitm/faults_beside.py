@@ -122,7 +122,6 @@ ENGINE = (
         words=("read-locked objects more than before the run",),
         checks=("residue",),
         transport=SHM,
-        gap="locks are counted after UNREGISTER alone, which frees them (0.5.6)",
     ),
     Fault(name="inline_pass_through", meaning="no fault", transport=INLINE),
     Fault(

@@ -251,8 +251,9 @@ def test_the_group_of_a_fault_is_named(open_pool: OpenPool) -> None:
     assert (fault.group, fault.place.layer) == (1, 2)
 
 
-def test_the_first_fault_is_the_first_of_the_block_table(open_pool: OpenPool) -> None:
-    _, window = plan()
+@pytest.mark.parametrize("which", [0, 1])
+def test_the_first_fault_is_the_first_of_the_block_table(open_pool: OpenPool, which: int) -> None:
+    window = plan()[which]
     with open_pool(CLASSIC) as (pool, segment):
         restore(pool, segment, CLASSIC, window)
         layers = layers_of(segment, CLASSIC)
@@ -322,6 +323,18 @@ def test_a_destination_that_nobody_wrote_is_untouched(open_pool: OpenPool, text:
         assert seen.first.owner == "poison: nothing was written"
         layers_of(segment, text)[0][0, window.block_ids[7], 0] = 0
         assert pool.verify(window, DIGESTS, PAST).kind is EvidenceKind.MISMATCH
+
+
+def test_one_page_that_nobody_wrote_is_a_mismatch(open_pool: OpenPool) -> None:
+    _, window = plan()
+    with open_pool(CLASSIC) as (pool, segment):
+        restore(pool, segment, CLASSIC, window)
+        for pages in layers_of(segment, CLASSIC):
+            pages[1, window.block_ids[3]] = POISON_BYTE
+        seen = pool.verify(window, DIGESTS, PAST)
+    assert (seen.kind, seen.bad_pages) == (EvidenceKind.MISMATCH, 2)
+    assert seen.first is not None
+    assert seen.first.owner == "poison: nothing was written"
 
 
 def test_a_partly_written_page_is_told(open_pool: OpenPool) -> None:
@@ -419,7 +432,8 @@ def test_a_chunk_is_laid_out_by_plane_layer_token_and_hidden(
 ) -> None:
     spec = parse_shape_spec(text)
     source, destination = plan()
-    table, target = source.block_ids[2:4], destination.block_ids[6:8]
+    table = tuple(sorted(source.block_ids[2:4]))
+    target = tuple(sorted(destination.block_ids[6:8], reverse=True))
     with open_pool(text) as (pool, segment):
         pool.fill(source, DIGESTS)
         pool.poison(destination)
