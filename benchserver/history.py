@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from benchserver.kv.verify import Evidence
+from benchserver.kv.evidence import Evidence
 
 
 class Outcome(enum.Enum):

@@ -33,7 +33,7 @@ async def _run(config: RunConfig, reporter: Reporter) -> RunResult:
 
     def on_signal() -> None:
         if stop.is_set():
-            run.unlink_segments()
+            run.release_segments()
             sys.stdout.flush()
             os._exit(EXIT_FAILED)
         stop.set()

@@ -160,10 +160,10 @@ class Run:
             raise FatalError(self._ledger.tallies[Check.TRANSPORT].texts[0])
         await self._run_sequences(self._make_scenario(keys))
 
-    def unlink_segments(self) -> None:
-        """Take our names out of /dev/shm, at once."""
+    def release_segments(self) -> None:
+        """Take our names out of /dev/shm and free the memory, at once."""
         for segment in self._segments:
-            segment.unlink()
+            segment.release()
 
     # First contact
 

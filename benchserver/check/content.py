@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchserver.check.verdict import Check, Finding, failed, passed, unproven
 from benchserver.history import EvidenceRecord, SequenceRecord, SourceRecord
-from benchserver.kv.verify import Evidence, EvidenceKind, PageFault
+from benchserver.kv.evidence import Evidence, EvidenceKind, PageFault
 
 
 def content(record: SequenceRecord) -> list[Finding]:

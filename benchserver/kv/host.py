@@ -16,26 +16,15 @@ import numpy.typing as npt
 
 from benchserver.kv.blocks import NULL_BLOCKS, Window
 from benchserver.kv.digest import chunk_digest
-from benchserver.kv.pattern import (
-    CANARY_BYTE,
-    POISON_BYTE,
-    U8,
-    U64,
-    GroupPattern,
-    PageOwner,
-    is_filled_with,
-)
+from benchserver.kv.evidence import Evidence, EvidenceKind, PageFault, PageOwner, merge
+from benchserver.kv.pattern import CANARY_BYTE, POISON_BYTE, U8, U64, GroupPattern, is_filled_with
 from benchserver.kv.segment import SharedSegment, WorkCancelledError
 from benchserver.kv.verify import (
     SHOWN_BYTES,
     Candidate,
-    Evidence,
-    EvidenceKind,
-    PageFault,
     bad_pages,
     describe_owner,
     first_difference,
-    merge,
     verify_filled,
 )
 from protocol.handles import CpuShmHandle

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -65,18 +64,6 @@ def _mix(values: U64) -> U64:
 def _element_mask(item_bytes: int) -> bytes:
     """Return the mask that clears the reserved bit of one little-endian element."""
     return b"\xff" * (item_bytes - 1) + bytes([0xFF ^ _RESERVED_BIT])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageOwner:
-    """Whose page it is; `block` counts within the chunk, `layer` over the whole spec."""
-
-    label: str
-    chunk: int
-    rank: int
-    layer: int
-    plane: int
-    block: int
 
 
 class GroupPattern:

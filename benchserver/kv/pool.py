@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from benchserver.kv.blocks import Window
-from benchserver.kv.verify import Candidate, Evidence
+from benchserver.kv.evidence import Evidence
+from benchserver.kv.verify import Candidate
 
 
 class KvPool(Protocol):

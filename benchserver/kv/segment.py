@@ -78,9 +78,19 @@ class SharedSegment:
             (SHM_DIR / self._name).unlink(missing_ok=True)
             self._name = ""
 
-    def close(self) -> None:
-        """Unlink, and give the memory back once no view is left."""
+    def release(self) -> None:
+        """Take the name away and free the memory; what still maps it finds zeros.
+
+        Every page is freed, not just unmapped: a 0.5.6 server keeps its mapping after UNREGISTER
+        (measured), and would hold the memory until it ends.
+        """
         self.unlink()
+        with contextlib.suppress(OSError, ValueError):  # closed already, or not supported
+            self._map.madvise(mmap.MADV_REMOVE)
+
+    def close(self) -> None:
+        """Release the segment and unmap it."""
+        self.release()
         # A cancelled thread may still hold a view; the memory goes with it.
         with contextlib.suppress(BufferError):
             self._map.close()
@@ -154,7 +164,10 @@ def _cgroup_available() -> int:
     try:
         limit = (_CGROUP / "memory.max").read_text().strip()
         used = int((_CGROUP / "memory.current").read_text())
-    except (OSError, ValueError):
+        lines = (_CGROUP / "memory.stat").read_text().splitlines()
+        # The cache of files is counted as used, but the kernel gives it up for us.
+        used -= int(dict(line.split() for line in lines)["inactive_file"])
+    except (OSError, ValueError, KeyError):
         return sys.maxsize
     return int(limit) - used if limit.isdecimal() else sys.maxsize
 

@@ -6,12 +6,12 @@ Pure functions over numpy views.  Evidence is `match`, `mismatch` (with the firs
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from benchserver.kv.evidence import Evidence, EvidenceKind, PageFault, PageOwner
 from benchserver.kv.pattern import (
     CANARY_BYTE,
     POISON_BYTE,
@@ -28,65 +28,12 @@ SLICE_BYTES = 1 << 20
 SHOWN_BYTES = 8
 
 
-class EvidenceKind(enum.Enum):
-    """What looking at the bytes has shown."""
-
-    MATCH = "match"
-    MISMATCH = "mismatch"
-    UNTOUCHED = "untouched"
-    ABSENT = "absent"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageFault:
-    """The first wrong byte of one page; `offset` counts bytes from the page's start."""
-
-    place: PageOwner
-    group: int
-    block_id: int
-    offset: int
-    expected: bytes
-    seen: bytes
-    owner: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
-    """The result of looking at `pages` pages (`checked_bytes` bytes)."""
-
-    kind: EvidenceKind
-    pages: int = 0
-    bad_pages: int = 0
-    checked_bytes: int = 0
-    first: PageFault | None = None
-
-
-ABSENT = Evidence(kind=EvidenceKind.ABSENT)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """A chunk sequence whose pages may turn up in the wrong place."""
 
     label: str
     digests: tuple[int, ...]
-
-
-def merge(parts: Iterable[Evidence]) -> Evidence:
-    """Return the evidence of all parts together; no part at all is `absent`."""
-    items = list(parts)
-    if not items or any(part.kind is EvidenceKind.ABSENT for part in items):
-        return ABSENT
-    kinds = {part.kind for part in items}
-    kind = kinds.pop() if len(kinds) == 1 else EvidenceKind.MISMATCH
-    first = next((part.first for part in items if part.first is not None), None)
-    return Evidence(
-        kind=kind,
-        pages=sum(part.pages for part in items),
-        bad_pages=sum(part.bad_pages for part in items),
-        checked_bytes=sum(part.checked_bytes for part in items),
-        first=first,
-    )
 
 
 def bad_pages(pages: np.ndarray, pattern: GroupPattern, keys: U64) -> list[tuple[int, int]]:

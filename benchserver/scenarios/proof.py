@@ -17,7 +17,8 @@ from benchserver.client.worker import Worker
 from benchserver.errors import one_line
 from benchserver.history import DigestRecord, EvidenceRecord, Outcome, SourceRecord
 from benchserver.kv.blocks import BlockPlan, Window
-from benchserver.kv.verify import Candidate, EvidenceKind
+from benchserver.kv.evidence import EvidenceKind
+from benchserver.kv.verify import Candidate
 from benchserver.tasks import cancel_and_wait, gather_all, in_thread
 
 _DIGEST_SLICE_BYTES = 64 << 20

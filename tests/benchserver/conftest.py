@@ -27,9 +27,9 @@ from benchserver.history import (
     Step,
     TransferRecord,
 )
+from benchserver.kv.evidence import Evidence, EvidenceKind
 from benchserver.kv.host import HostPool, group_patterns, place_tensors
 from benchserver.kv.segment import SHM_DIR, SharedSegment
-from benchserver.kv.verify import Evidence, EvidenceKind
 from benchserver.result import RunResult, ServerFacts
 from benchserver.stats.measures import Measures
 from shapespec import parse_shape_spec

@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from benchserver.check.content import canaries, content, fault_text
+from benchserver.check.content import canaries, content, fault_text, source
 from benchserver.check.verdict import Check, failed, passed, unproven
-from benchserver.history import EvidenceRecord, SequenceRecord
-from benchserver.kv.pattern import PageOwner
-from benchserver.kv.verify import ABSENT, Evidence, EvidenceKind, PageFault
+from benchserver.history import EvidenceRecord, SequenceRecord, SourceRecord
+from benchserver.kv.evidence import ABSENT, Evidence, EvidenceKind, PageFault, PageOwner
 
 GoodSequence = Callable[..., SequenceRecord]
 
@@ -117,6 +116,45 @@ def test_bytes_that_nobody_looked_at(good_sequence: GoodSequence, absent: bool) 
     text = "seq=3 rank=1: nobody could look at the bytes"
     assert content(record) == [passed(Check.CONTENT), unproven(Check.CONTENT, text)]
     assert canaries(record) == [passed(Check.CANARIES), unproven(Check.CANARIES, text)]
+
+
+@pytest.mark.parametrize(("mla", "writers"), [(False, 2), (True, 1)])
+def test_good_sources(good_sequence: GoodSequence, mla: bool, writers: int) -> None:
+    assert source(good_sequence(mla=mla)) == [passed(Check.SOURCE)] * writers
+    assert source(good_sequence(expect_warm=True)) == []
+
+
+@pytest.mark.parametrize("kind", [EvidenceKind.MISMATCH, EvidenceKind.UNTOUCHED])
+def test_a_source_that_was_altered(good_sequence: GoodSequence, kind: EvidenceKind) -> None:
+    record = good_sequence()
+    steps = tuple(
+        replace(step, content=evidence(kind))
+        if isinstance(step, SourceRecord) and step.rank == 1
+        else step
+        for step in record.steps
+    )
+    assert source(replace(record, steps=steps)) == [
+        passed(Check.SOURCE),
+        failed(
+            Check.SOURCE,
+            "seq=3 rank=1: CHECKSUM MISMATCH, leg source, 3 of 64 pages were altered: chunk 1, "
+            "group 0, layer 31, plane 1, block id 17, first at byte 4095: expected 0102, seen "
+            "e5e5 (poison: nothing was written)",
+        ),
+    ]
+
+
+def test_sources_that_nobody_looked_at(good_sequence: GoodSequence) -> None:
+    record = good_sequence()
+    unseen = tuple(
+        replace(step, content=ABSENT) if isinstance(step, SourceRecord) else step
+        for step in record.steps
+        if not (isinstance(step, SourceRecord) and step.rank == 0)
+    )
+    assert source(replace(record, steps=unseen)) == [
+        unproven(Check.SOURCE, f"seq=3 rank={rank}: nobody could look at the bytes")
+        for rank in (0, 1)
+    ]
 
 
 def test_a_guard_has_no_block() -> None:

@@ -57,12 +57,14 @@ def test_cold_lookups_that_are_right(good_sequence: GoodSequence, expect_warm: b
         (
             False,
             2,
-            "hit 2/2 chunks, expected 0/2: the server hits what nobody stored, or counts wrongly",
+            "hit 2/2 chunks, expected 0/2: the server counts wrongly, or an earlier run with this "
+            "--seed stored them (clear the cache, take another seed, or use --expect-warm)",
         ),
         (
             False,
             1,
-            "hit 1/2 chunks, expected 0/2: the server hits what nobody stored, or counts wrongly",
+            "hit 1/2 chunks, expected 0/2: the server counts wrongly, or an earlier run with this "
+            "--seed stored them (clear the cache, take another seed, or use --expect-warm)",
         ),
         (
             True,

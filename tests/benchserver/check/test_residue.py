@@ -60,6 +60,13 @@ def test_what_stays(before: ServerStatus, after: ServerStatus, left: dict[str, A
     assert residue_of(before, after, OURS) == Residue(**{**CLEAN, **left})
 
 
+def test_while_our_workers_are_registered_they_are_no_residue() -> None:
+    after = status(sessions=1, read=2, write=3, handle=(5, 10), engine=(11,))
+    assert residue_of(status(), after, OURS, registered=True) == Residue(
+        registrations=(), sessions=1, read_locks=2, write_locks=3, foreign=1
+    )
+
+
 @pytest.mark.parametrize(
     ("left", "clean"),
     [

@@ -21,6 +21,7 @@ PER_SEQUENCE = {
     Check.WARM_LOOKUP: 1,
     Check.RETRIEVE: 2,
     Check.CONTENT: 2,
+    Check.SOURCE: 2,
     Check.CANARIES: 2,
     Check.DIGESTS: 4,
     Check.SESSIONS: 1,
@@ -31,11 +32,17 @@ PER_SEQUENCE = {
     ("options", "changes"),
     [
         ({}, {}),
-        ({"mla": True}, {Check.STORE: 1, Check.DIGESTS: 3}),
+        ({"mla": True}, {Check.STORE: 1, Check.SOURCE: 1, Check.DIGESTS: 3}),
         ({"cross_check": False}, {Check.DIGESTS: 0}),
         (
             {"expect_warm": True},
-            {Check.STORE: 0, Check.VISIBILITY: 0, Check.WARM_LOOKUP: 0, Check.DIGESTS: 2},
+            {
+                Check.STORE: 0,
+                Check.VISIBILITY: 0,
+                Check.WARM_LOOKUP: 0,
+                Check.SOURCE: 0,
+                Check.DIGESTS: 2,
+            },
         ),
     ],
 )

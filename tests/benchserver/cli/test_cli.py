@@ -302,6 +302,8 @@ def test_reports_and_exit_code_of_a_run(
     suite = ElementTree.parse(tmp_path / "r.xml").getroot()
     assert suite.attrib["failures"] == ("0" if good else "1")
     assert sorted(os.listdir(tmp_path)) == ["r.json", "r.xml"]
+    invoke("--mode", "cpu", BENCH_SERVER_JSON="e.json", BENCH_SERVER_JUNIT="e.xml")
+    assert sorted(os.listdir(tmp_path)) == ["e.json", "e.xml", "r.json", "r.xml"]
 
 
 def test_a_report_that_cannot_be_written_fails_the_run(

@@ -18,9 +18,9 @@ from benchserver.client.transfer import Moved, RefusedError
 from benchserver.clock import VirtualClock
 from benchserver.errors import FatalError
 from benchserver.kv.blocks import Window
+from benchserver.kv.evidence import EvidenceKind
 from benchserver.kv.host import HostPool
 from benchserver.kv.segment import SHM_DIR, SharedSegment
-from benchserver.kv.verify import EvidenceKind
 from protocol.errors import RemoteProtocolError
 from protocol.keys import CacheKey
 from protocol.messages import VOID, PoolInfo, Reply, RetrievePlan, Slot, StorePlan

@@ -312,6 +312,36 @@ def test_a_lost_connection_ends_all_calls_at_once() -> None:
     run(main)
 
 
+def test_while_the_connection_is_lost_calls_end_at_once() -> None:
+    async def main() -> None:
+        async with linked() as link:
+            call = link.call(Op.NOOP)
+            await link.peer.receive()
+            link.peer.close()
+            with pytest.raises(ConnectionLostError):
+                await call
+            for _ in range(3):
+                with pytest.raises(ConnectionLostError, match=r"^NOOP: not sent, the connection"):
+                    await asyncio.wait_for(link.client.call(Op.NOOP), 5)
+            assert link.client.lost_connections == 1
+            link.assert_idle()
+
+    run(main)
+
+
+def test_a_server_that_never_was_there_is_no_lost_connection() -> None:
+    async def main() -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            url = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+            async with connected(url, asyncio.Queue(), 50 * NS_PER_MS) as client:
+                with pytest.raises(NoAnswerError):
+                    await client.call(Op.NOOP)
+                assert client.lost_connections == 0
+
+    run(main)
+
+
 def test_calls_go_on_once_the_server_is_back() -> None:
     async def main() -> None:
         async with linked() as link:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchserver.kv.blocks import Window, plan_blocks
+from benchserver.kv.evidence import EvidenceKind, PageOwner
 from benchserver.kv.host import (
     GUARD_BYTES,
     HostPool,
@@ -21,9 +22,9 @@ from benchserver.kv.host import (
     group_patterns,
     place_tensors,
 )
-from benchserver.kv.pattern import CANARY_BYTE, POISON_BYTE, PageOwner
+from benchserver.kv.pattern import CANARY_BYTE, POISON_BYTE
 from benchserver.kv.segment import SharedSegment, WorkCancelledError
-from benchserver.kv.verify import Candidate, EvidenceKind
+from benchserver.kv.verify import Candidate
 from protocol.handles import CpuShmHandle, handle_from_wire, handle_to_wire
 from shapespec import (
     ShapeSpec,

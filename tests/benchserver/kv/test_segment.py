@@ -20,7 +20,9 @@ from benchserver.kv.segment import (
     SHM_DIR,
     SharedSegment,
     WorkCancelledError,
+    available_memory_bytes,
     free_bytes,
+    require_room,
     segment_name,
     sweep_stale,
 )
@@ -130,6 +132,55 @@ def test_exactly_what_is_free_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     SharedSegment(4096, threading.Event()).close()
     with pytest.raises(FatalError, match="4097 bytes asked for, 4096 bytes free"):
         SharedSegment(4097, threading.Event())
+
+
+def write_limits(
+    monkeypatch: pytest.MonkeyPatch, path: Path, *, meminfo: str = "", **cgroup: str
+) -> None:
+    """Let the kernel's files say this; a file of the control group that is not named is absent."""
+    (path / "meminfo").write_text(meminfo)
+    for name, text in cgroup.items():
+        (path / f"memory.{name}").write_text(text)
+    monkeypatch.setattr(segment_module, "_MEMINFO", path / "meminfo")
+    monkeypatch.setattr(segment_module, "_CGROUP", path)
+
+
+MEMINFO = "MemTotal:  9000 kB\nMemFree:  10 kB\nMemAvailable:     8000 kB\n"
+
+
+@pytest.mark.parametrize(
+    ("meminfo", "cgroup", "available"),
+    [
+        (MEMINFO, {}, 8000 * 1024),
+        (MEMINFO, {"max": "max\n", "current": "5\n", "stat": "inactive_file 0\n"}, 8000 * 1024),
+        (MEMINFO, {"max": "9999\n", "current": "x"}, 8000 * 1024),
+        (MEMINFO, {"max": "9999\n", "current": "1\n", "stat": "anon 1\n"}, 8000 * 1024),
+        (MEMINFO, {"max": "9000\n", "current": "5000\n", "stat": "inactive_file 0\n"}, 4000),
+        # Pages of files are given up for us.
+        (MEMINFO, {"max": "9000\n", "current": "9000\n", "stat": "inactive_file 500\n"}, 500),
+        ("", {"max": "9000\n", "current": "8999\n", "stat": "anon 7\ninactive_file 0\n"}, 1),
+        ("", {}, sys.maxsize),
+    ],
+)
+def test_memory_that_is_available(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    meminfo: str,
+    cgroup: dict[str, str],
+    available: int,
+) -> None:
+    write_limits(monkeypatch, tmp_path, meminfo=meminfo, **cgroup)
+    assert available_memory_bytes() == available
+
+
+def test_room_in_the_memory_behind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    write_limits(monkeypatch, tmp_path, meminfo="MemAvailable: 8 kB\n")
+    require_room(8192)
+    reason = "^shared memory: 8193 bytes asked for, 8192 bytes of memory available; use a smaller"
+    monkeypatch.setattr(os, "posix_fallocate", failing_with(errno.EPERM))
+    for work in (require_room, lambda nbytes: SharedSegment(nbytes, threading.Event())):
+        with pytest.raises(FatalError, match=reason):
+            work(8193)
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.ENOMEM, errno.EFBIG])

@@ -9,17 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchserver.kv import verify as verify_module
-from benchserver.kv.pattern import CANARY_BYTE, POISON_BYTE, GroupPattern, PageOwner
+from benchserver.kv.evidence import ABSENT, Evidence, EvidenceKind, PageFault, PageOwner, merge
+from benchserver.kv.pattern import CANARY_BYTE, POISON_BYTE, GroupPattern
 from benchserver.kv.verify import (
-    ABSENT,
     Candidate,
-    Evidence,
-    EvidenceKind,
-    PageFault,
     bad_pages,
     describe_owner,
     first_difference,
-    merge,
     plane_name,
     verify_filled,
 )

@@ -21,7 +21,7 @@ from benchserver.history import (
     Step,
     TransferRecord,
 )
-from benchserver.kv.verify import ABSENT
+from benchserver.kv.evidence import ABSENT
 from benchserver.report.lines import (
     BAD,
     FAINT,
@@ -154,6 +154,7 @@ visibility             1         0         0
 warm_lookup            1         0         0
 retrieve               1         0         0
 content                1         0         0
+source                 1         0         0
 canaries               1         0         0
 digests                1         0         0
 sessions               1         0         0

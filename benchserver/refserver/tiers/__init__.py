@@ -1,0 +1,1 @@
+"""L2 tiers: stores behind the arena, each behind the one interface in `tier`."""

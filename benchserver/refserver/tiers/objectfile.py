@@ -1,0 +1,196 @@
+"""One object in one file: a header that proves whose bytes follow, and the bytes.
+
+    magic 8 | version 4 | length of the key 4 | length of the payload 8 | digest 32 | key | payload
+
+The digest is SHA-256 of the payload: with the instructions that current processors have for it,
+the fastest of the standard library.  Magic, version, key and lengths are compared with what they
+must be, so no byte of a file changes unnoticed.
+
+A file appears under its name whole and synced, or not at all.  Everything here blocks and runs in
+threads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from benchserver.refserver.tiers.keyname import name_of
+from benchserver.refserver.tiers.tier import check_size
+
+FORMAT_VERSION = 1
+MAX_KEY_BYTES = 1 << 16
+"""Model names and salts are short; a longer key in a header is damage."""
+
+_FIXED = struct.Struct(">8sIIQ32s")
+_MAGIC = b"BSTIER\r\n"
+_READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+_WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class FileIdentity:
+    """Which file a name stood for when it was opened."""
+
+    device: int
+    inode: int
+
+
+class CorruptError(Exception):
+    """A file is not what was written under its name."""
+
+    def __init__(self, reason: str, identity: FileIdentity) -> None:
+        super().__init__(reason)
+        self.identity = identity
+
+
+class Landing(Enum):
+    """What a write has done to the name that it writes to."""
+
+    UNTOUCHED = "what was there before is there"
+    LANDED = "the new file is there"
+    LOST = "neither is there"
+
+
+@dataclass(slots=True, kw_only=True)
+class NewFile:
+    """A file to write: its final path, and one in the same file system until it is whole."""
+
+    path: Path
+    temporary: Path
+    landing: Landing = Landing.UNTOUCHED
+
+
+def header_bytes(encoded_key: bytes) -> int:
+    """Return how many bytes precede the payload."""
+    return _FIXED.size + len(encoded_key)
+
+
+def write_object(new: NewFile, encoded_key: bytes, data: memoryview) -> None:
+    """Write, sync, rename, sync; raises OSError, and leaves nothing new then."""
+    digest = hashlib.sha256(data).digest()
+    fixed = _FIXED.pack(_MAGIC, FORMAT_VERSION, len(encoded_key), data.nbytes, digest)
+    try:
+        descriptor = os.open(new.temporary, _WRITE_FLAGS, 0o600)
+        try:
+            _write_all(descriptor, [memoryview(fixed + encoded_key), data])
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.rename(new.temporary, new.path)
+        new.landing = Landing.LOST
+        sync_directory(new.path.parent)
+        new.landing = Landing.LANDED
+    finally:
+        if new.landing is not Landing.LANDED:
+            renamed = new.landing is Landing.LOST
+            with suppress(OSError):
+                os.unlink(new.path if renamed else new.temporary)
+
+
+def read_object(path: Path, encoded_key: bytes, out: memoryview) -> None:
+    """Fill `out` with the payload.
+
+    Raises CorruptError, OSError (FileNotFoundError: there is none), or TierError for a sound
+    header of an object of another size.
+    """
+    descriptor = os.open(path, _READ_FLAGS)
+    try:
+        status = os.fstat(descriptor)
+        identity = FileIdentity(status.st_dev, status.st_ino)
+        header = bytearray(header_bytes(encoded_key))
+        if _read_all(descriptor, [memoryview(header), out]) < len(header):
+            raise CorruptError("the header is cut off", identity)
+        digest, payload_bytes = _check_header(header, encoded_key, identity)
+        if status.st_size != len(header) + payload_bytes:
+            raise CorruptError(
+                f"{status.st_size} bytes, the header says {len(header) + payload_bytes}", identity
+            )
+        check_size(payload_bytes, out)
+    finally:
+        os.close(descriptor)
+    if hashlib.sha256(out).digest() != digest:
+        raise CorruptError("the payload is not what was written", identity)
+
+
+def read_size(path: Path) -> int:
+    """Return a file's size if its header fits its name and its size; raises as `read_object`."""
+    descriptor = os.open(path, _READ_FLAGS)
+    try:
+        status = os.fstat(descriptor)
+        identity = FileIdentity(status.st_dev, status.st_ino)
+        fixed = os.pread(descriptor, _FIXED.size, 0)
+        if len(fixed) < _FIXED.size:
+            raise CorruptError("the header is cut off", identity)
+        key_size = _FIXED.unpack(fixed)[2]
+        encoded_key = os.pread(descriptor, min(key_size, MAX_KEY_BYTES), _FIXED.size)
+    finally:
+        os.close(descriptor)
+    _, payload_bytes = _check_header(fixed + encoded_key, encoded_key, identity)
+    if name_of(encoded_key) != path.name:
+        raise CorruptError("another object's file", identity)
+    if status.st_size != header_bytes(encoded_key) + payload_bytes:
+        raise CorruptError("its size is not what the header says", identity)
+    return status.st_size
+
+
+def remove_if(path: Path, identity: FileIdentity | None) -> bool:
+    """Remove a file if it is that very one; tell whether nothing has its name now."""
+    try:
+        status = os.lstat(path)
+        if FileIdentity(status.st_dev, status.st_ino) != identity:
+            return False
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    return True
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory outlast a loss of power."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _check_header(
+    header: bytes | bytearray, encoded_key: bytes, identity: FileIdentity
+) -> tuple[bytes, int]:
+    """Return the digest and the length that a header gives, if all else is as it must be."""
+    magic, version, key_size, payload_bytes, digest = _FIXED.unpack_from(header)
+    key_there = bytes(header[_FIXED.size : _FIXED.size + key_size])
+    if (magic, version) != (_MAGIC, FORMAT_VERSION):
+        raise CorruptError("not one of our files", identity)
+    if key_size != len(encoded_key) or key_there != encoded_key:
+        raise CorruptError("another object's file", identity)
+    return digest, payload_bytes
+
+
+def _write_all(descriptor: int, parts: Sequence[memoryview]) -> None:
+    """Write every byte of the parts; the system may take fewer at a time."""
+    for part in parts:
+        done = 0
+        while done < part.nbytes:
+            done += os.write(descriptor, part[done:])
+
+
+def _read_all(descriptor: int, parts: Sequence[memoryview]) -> int:
+    """Fill the parts one after the other as far as the file goes; return how many bytes came."""
+    total = 0
+    for part in parts:
+        done = 0
+        while done < part.nbytes:
+            count = os.readv(descriptor, [part[done:]])
+            if not count:
+                return total + done
+            done += count
+        total += done
+    return total

@@ -1,0 +1,56 @@
+"""The threads in which a tier moves bytes.
+
+As `refserver.copier`, with a number of threads that its owner chooses (threads that wait for a
+disk are not bound by cores), and with work that has not begun when its caller is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Threads:
+    """Runs functions in threads of its own."""
+
+    def __init__(self, count: int, name: str) -> None:
+        self._pool = ThreadPoolExecutor(count, thread_name_prefix=name)
+        self._running: set[asyncio.Future[object]] = set()
+
+    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a function in a thread and return its result.
+
+        A cancelled call returns when the function has ended or will never begin, however often
+        it is cancelled: until then, the memory that it works on is in use.
+        """
+        job = self._pool.submit(function, *args, **kwargs)
+        future = asyncio.wrap_future(job)
+        self._running.add(future)
+        future.add_done_callback(self._running.discard)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            job.cancel()
+            await _until_done(future)
+            raise
+
+    async def close(self) -> None:
+        """Wait for the functions that run, and end the threads."""
+        if self._running:
+            await asyncio.wait(tuple(self._running))
+        self._pool.shutdown(wait=True)
+
+
+async def _until_done(future: asyncio.Future[T]) -> None:
+    """Wait for a future whatever else happens; its result is dropped."""
+    while not future.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([future])
+    if not future.cancelled():
+        future.exception()
