@@ -12,7 +12,7 @@ import contextlib
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import zmq
@@ -23,7 +23,6 @@ from benchserver.check.sequence import judge_sequence
 from benchserver.check.transport import judge_transport
 from benchserver.check.verdict import (
     Check,
-    Finding,
     Ledger,
     Verdict,
     failed,
@@ -32,31 +31,31 @@ from benchserver.check.verdict import (
     worst,
 )
 from benchserver.client import discovery
-from benchserver.client.engine_mode import EngineMode
-from benchserver.client.handle_mode import HandleMode
 from benchserver.client.http import API_ERRORS, HttpApi
+from benchserver.client.keys import KeyMaker
 from benchserver.client.lookups import LookupDesk
 from benchserver.client.rpc import CallFailedError, RpcClient
-from benchserver.client.transfer import TransferMode
-from benchserver.client.worker import KeyMaker, Worker, instance_id
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.config import RunConfig, TransferChoice, check_against_chunk, check_config
 from benchserver.errors import FatalError, UsageError, one_line
 from benchserver.history import Step
-from benchserver.kv.host import HostPool, group_patterns, place_tensors
-from benchserver.kv.pattern import GroupPattern, content_seed
-from benchserver.kv.segment import SharedSegment, require_room, segment_name, sweep_stale
 from benchserver.reporter import Reporter
 from benchserver.result import RunResult, ServerFacts
-from benchserver.scenarios.baseline import Baseline
 from benchserver.stats.measures import Measures
-from benchserver.tasks import cancel_and_wait, gather_all, in_thread
+from benchserver.tasks import cancel_and_wait
 from protocol.dialects import Dialect
 from protocol.httpapi import ServerStatus
 from protocol.messages import Event
 from protocol.ops import Op
 
+if TYPE_CHECKING:
+    from benchserver.scenarios.baseline import Baseline
+    from benchserver.workforce import Workforce
+
 _MAX_THREADS = 4
+_NONCE_BYTES = 5
+"""Forty bits, so that instance ids, which hold it and the rank, stay exact in JSON."""
+
 _CLEAN_UP_S = 20.0
 """Cleaning up after a run that was not interrupted: a few calls, and the residue audit."""
 
@@ -89,15 +88,12 @@ class Run:
         self._ledger = Ledger()
         self._measures = Measures()
         self._counts = dict.fromkeys(Verdict, 0)
-        nonce = os.urandom(5)
-        self._nonce = nonce.hex()
-        self._nonce_number = int.from_bytes(nonce, "big")
+        self._nonce = os.urandom(_NONCE_BYTES)
         self._context = zmq.Context()
         self._executor = ThreadPoolExecutor(min(_MAX_THREADS, os.cpu_count() or 1))
         self._http: HttpApi | None = None
         self._rpcs: list[RpcClient] = []
-        self._workers: list[Worker] = []
-        self._segments: list[SharedSegment] = []
+        self._workforce: Workforce | None = None
         self._desk: LookupDesk | None = None
         self._before: ServerStatus | None = None
         self._server_gone = False
@@ -152,18 +148,18 @@ class Run:
     async def _work(self) -> None:
         dialect = await self._meet_server()
         await self._first_call(dialect)
-        keys = self._make_keys()
-        await self._set_up_workers(dialect, await self._choose_transfer())
-        await self._check_same_server()
-        self._ledger.add([self._transport_finding()])
-        if self._ledger.tallies[Check.TRANSPORT].failed:
-            raise FatalError(self._ledger.tallies[Check.TRANSPORT].texts[0])
-        await self._run_sequences(self._make_scenario(keys))
+        force = await self._set_up_workers(dialect, await self._choose_transfer())
+        await self._check_same_server(force)
+        finding = judge_transport(self._config.require_transport, force.transports)
+        self._ledger.add([finding])
+        if finding.verdict is not Verdict.VALID:
+            raise FatalError(finding.text)
+        await self._run_sequences(self._make_scenario(force))
 
     def release_segments(self) -> None:
         """Take our names out of /dev/shm and free the memory, at once."""
-        for segment in self._segments:
-            segment.release()
+        if self._workforce is not None:
+            self._workforce.release()
 
     # First contact
 
@@ -266,90 +262,34 @@ class Run:
         self._rpcs.append(rpc)
         return rpc
 
-    async def _set_up_workers(self, dialect: Dialect, choice: TransferChoice) -> None:
-        config = self._config
+    async def _set_up_workers(self, dialect: Dialect, choice: TransferChoice) -> Workforce:
+        # Loaded here: the first call does not wait for numpy.
+        from benchserver.kv.segment import sweep_stale
+        from benchserver.workforce import Workforce
+
         for name in sweep_stale():
             self._reporter.note(f"Removed {name}, left by a bench-server that was killed")
-        require_room(config.tp_size * place_tensors(config.spec)[1])
-        root = content_seed(config.seed, config.cache_salt)
-        patterns = group_patterns(root, config.spec)
-        for rank in range(config.tp_size):
-            rpc = self._rpcs[0] if rank == 0 else self._open_rpc(dialect, rank)
-            self._workers.append(await self._make_worker(rank, rpc, patterns, choice))
+        self._workforce = force = Workforce(
+            self._config,
+            choice=choice,
+            chunk_tokens=self._server.chunk_tokens,
+            nonce=self._nonce,
+            clock=self._clock,
+            executor=self._executor,
+            cancel=self._cancel,
+        )
+        await force.build(lambda rank: self._open_rpc(dialect, rank) if rank else self._rpcs[0])
         self._server.transfer_mode = choice.value
-        await gather_all(self._register(worker) for worker in self._workers)
-        self._server.transport = ", ".join(sorted({w.mode.transport for w in self._workers}))
+        await force.register()
+        self._server.transport = ", ".join(sorted(force.transports))
+        count = self._config.tp_size
         self._reporter.note(
             f"Transfer mode = {choice.value} over {self._server.transport}, "
-            f"{config.tp_size} {'workers' if config.tp_size > 1 else 'worker'}"
+            f"{count} {'workers' if count > 1 else 'worker'}"
         )
+        return force
 
-    async def _make_worker(
-        self,
-        rank: int,
-        rpc: RpcClient,
-        patterns: tuple[GroupPattern, ...],
-        choice: TransferChoice,
-    ) -> Worker:
-        config = self._config
-        _, nbytes = place_tensors(config.spec)
-        segment = await in_thread(self._executor, partial(SharedSegment, nbytes, self._cancel))
-        self._segments.append(segment)
-        kv_rank = 0 if config.is_mla else rank
-        pool = await in_thread(
-            self._executor,
-            lambda: HostPool(
-                segment,
-                config.spec,
-                patterns,
-                content_rank=kv_rank,
-                ranks=config.tp_size,
-                blocks_per_chunk=self._server.chunk_tokens // config.spec.block_size,
-                cancel=self._cancel,
-            ),
-        )
-        instance = instance_id(self._nonce_number, rank)
-        mode: TransferMode
-        if choice is TransferChoice.ENGINE_DRIVEN:
-            mode = EngineMode(
-                rpc,
-                pool,
-                config.spec,
-                instance_id=instance,
-                model_name=config.model_name,
-                world_size=config.world_size,
-                chunk_tokens=self._server.chunk_tokens,
-                clock=self._clock,
-                executor=self._executor,
-            )
-        else:
-            mode = HandleMode(
-                rpc,
-                pool,
-                segment,
-                config.spec,
-                instance_id=instance,
-                model_name=config.model_name,
-                world_size=config.world_size,
-                chunk_tokens=self._server.chunk_tokens,
-                shm_name=segment_name(self._nonce, rank),
-            )
-        return Worker(
-            rank=rank, kv_rank=kv_rank, instance_id=instance, rpc=rpc, pool=pool, mode=mode
-        )
-
-    async def _register(self, worker: Worker) -> None:
-        worker.registered = True  # from now on it may be, so it is taken back at the end
-        try:
-            await worker.mode.register()
-        except CallFailedError as error:
-            raise FatalError(
-                f"rank {worker.rank}: {error}; the server does not serve --transfer-mode "
-                f"{self._server.transfer_mode} (its flag --supported-transfer-mode; auto serves "
-                "both), or it cannot map our memory or refuses this KV layout: see its log"
-            ) from error
-
-    async def _check_same_server(self) -> None:
+    async def _check_same_server(self, force: Workforce) -> None:
         """Look for our registrations in /status: --url must be the server of --rpc-url."""
         if self._before is None or self._http is None:
             return
@@ -357,20 +297,12 @@ class Run:
             status = await self._http.status()
         except API_ERRORS:
             return  # the digests and the residue audit will ask again, and judge
-        missing = self._instances() - (status.handle_instances | status.engine_instances)
+        missing = force.instances - (status.handle_instances | status.engine_instances)
         if missing:
             raise FatalError(
                 f"{self._config.http_url} does not list the workers that registered with "
                 f"{self._config.rpc_url}: --rpc-url and --url are two different servers"
             )
-
-    def _instances(self) -> frozenset[int]:
-        return frozenset(worker.instance_id for worker in self._workers)
-
-    def _transport_finding(self) -> Finding:
-        return judge_transport(
-            self._config.require_transport, {worker.mode.transport for worker in self._workers}
-        )
 
     # The scenario
 
@@ -383,14 +315,17 @@ class Run:
             readers=config.readers_per_object,
         )
 
-    def _make_scenario(self, keys: KeyMaker) -> Baseline:
-        config = self._config
+    def _make_scenario(self, force: Workforce) -> Baseline:
+        from benchserver.kv.pattern import content_seed
+        from benchserver.scenarios.baseline import Baseline
+
+        config, keys = self._config, self._make_keys()
         cross_check = config.cross_check and self._server.transport == "handle"
         self._skip_checks(cross_check)
         self._desk = LookupDesk(
             self._rpcs[0],
             keys,
-            kv_ranks=[worker.kv_rank for worker in self._workers],
+            kv_ranks=[worker.kv_rank for worker in force.workers],
             tp_size=config.tp_size,
             clock=self._clock,
             timeout_ns=int(config.timeout_s * NS_PER_S),
@@ -398,8 +333,8 @@ class Run:
         return Baseline(
             config,
             chunk_tokens=self._server.chunk_tokens,
-            nonce=self._nonce,
-            workers=self._workers,
+            nonce=self._nonce.hex(),
+            workers=force.workers,
             desk=self._desk,
             keys=keys,
             http=self._http,
@@ -452,11 +387,8 @@ class Run:
             await asyncio.wait_for(self._clean_server(), budget_s)
         if not self._ledger.tallies[Check.RESIDUE].passed:
             self._explain_residue()
-        for worker in self._workers:
-            await worker.mode.close()
-            worker.pool.close()
-        for segment in self._segments:
-            segment.close()
+        if self._workforce is not None:
+            await self._workforce.close()
         for rpc in self._rpcs:
             await rpc.close()
         if self._http is not None:
@@ -473,13 +405,10 @@ class Run:
         if self._before is not None and self._desk is not None:
             # Unregistering may free leaked locks, so they are counted before it.
             await self._audit(self._before, registered=True)
-        await gather_all(self._unregister(w) for w in self._workers if w.registered)
+        if self._workforce is not None:
+            await self._workforce.unregister()
         if self._before is not None:
             await self._audit(self._before, registered=False)
-
-    async def _unregister(self, worker: Worker) -> None:
-        with contextlib.suppress(CallFailedError):
-            await worker.mode.unregister()
 
     async def _audit(self, before: ServerStatus, *, registered: bool) -> None:
         """Poll /status until nothing of ours is left, or for a bounded time.
@@ -487,7 +416,7 @@ class Run:
         `registered`: our workers still are, and may be.
         """
         assert self._http is not None
-        ours = self._instances()
+        ours = frozenset() if self._workforce is None else self._workforce.instances
         deadline_ns = self._clock.now_ns() + int(_RESIDUE_WITHIN_S * NS_PER_S)
         residue: Residue | None = None
         while residue is None or (not residue.clean and self._clock.now_ns() < deadline_ns):
@@ -505,7 +434,7 @@ class Run:
         tally = self._ledger.tallies[Check.RESIDUE]
         if tally.failed or tally.unproven or tally.skipped:
             return
-        if not self._workers:
+        if self._workforce is None:
             self._ledger.skip(Check.RESIDUE, "nothing was registered")
             return
         why = "the server was gone" if self._server_gone else "cleaning up took too long"

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from benchserver.client.keys import KeyMaker
 from benchserver.client.rpc import CallFailedError, NoAnswerError, RpcClient
-from benchserver.client.worker import KeyMaker
 from benchserver.clock import NS_PER_MS, NS_PER_S, Clock
 from benchserver.history import EndRecord, Outcome
 from protocol.messages import VOID

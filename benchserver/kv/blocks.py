@@ -17,7 +17,7 @@ EDGE_CANARIES = 2
 _BLOCKS_PER_CANARY = 8
 """One canary for every 8 destination blocks, where the pool has room."""
 
-_PLACES = 4
+PLACES = 4
 _TURNS_AT_PLACES = 64
 """For this many turns the same few places of the pool are used, then the next few."""
 
@@ -81,11 +81,11 @@ def _place(room: int, span: int, turn: int) -> int:
     """Return where in `room` blocks the span of a turn begins."""
     places = room // span
     batch, within = divmod(turn, _TURNS_AT_PLACES)
-    index = (batch * _PLACES + within % _PLACES) % places
+    index = (batch * PLACES + within % PLACES) % places
     # Neighbouring indices lie far apart, so that a few turns reach both ends of the pool.
     index = index // 2 if index % 2 == 0 else places - 1 - index // 2
     # Every other time the last place ends at the pool's end, so that the odd blocks are used too.
-    at_end = index == places - 1 and within // _PLACES % 2 == 0
+    at_end = index == places - 1 and within // PLACES % 2 == 0
     return room - span if at_end else index * span
 
 

@@ -18,7 +18,6 @@ from benchserver.kv.pattern import (
     U8,
     U64,
     GroupPattern,
-    PageOwner,
     is_filled_with,
 )
 

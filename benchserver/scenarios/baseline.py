@@ -15,10 +15,11 @@ from functools import partial
 from typing import Any
 
 from benchserver.client.http import API_ERRORS, HttpApi
+from benchserver.client.keys import KeyMaker
 from benchserver.client.lookups import LookupDesk, OpenRequest, next_poll_ns
 from benchserver.client.rpc import CallFailedError, ConnectionLostError
 from benchserver.client.transfer import Moved, RefusedError
-from benchserver.client.worker import KeyMaker, Worker
+from benchserver.client.worker import Worker
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.config import RunConfig
 from benchserver.errors import FatalError, one_line

@@ -11,32 +11,20 @@ ends early.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import heapq
 import os
-from collections.abc import Callable
+import time
 from contextlib import suppress
 from itertools import count
 
 from benchserver.clock import NS_PER_S, RealClock
+from benchserver.refserver.tiers.timerfd import NO_TIMER, arm_timer, open_timer
 
 MAX_LEAD_NS = 300_000
 """Timers are set earlier by no more than this: the rest of a sleep costs processor time."""
 
 _LATENESS_WEIGHT = 8
 """The newest lateness counts for one part in this many."""
-
-_CLOCK_MONOTONIC = 1
-_TFD_TIMER_ABSTIME = 1
-
-
-class _TimeSpec(ctypes.Structure):
-    _fields_ = (("s", ctypes.c_long), ("ns", ctypes.c_long))
-
-
-class _TimerSpec(ctypes.Structure):
-    _fields_ = (("interval", _TimeSpec), ("value", _TimeSpec))
-
 
 class FineClock(RealClock):
     """A RealClock whose sleeps are fine; it holds a descriptor while anybody sleeps."""
@@ -50,7 +38,7 @@ class FineClock(RealClock):
         deadline_ns = self.now_ns() + duration_ns
         aim_ns = deadline_ns - min(self._usual_late_ns, MAX_LEAD_NS)
         if aim_ns > self.now_ns():
-            await self._timer.wait_until(aim_ns)
+            await self._timer.wait_until(aim_ns, self.now_ns())
             late_ns = self.now_ns() - aim_ns
             self._usual_late_ns += (late_ns - self._usual_late_ns) // _LATENESS_WEIGHT
         while True:
@@ -64,12 +52,52 @@ class _Timer:
     """One timerfd for all sleepers of one event loop; open while there are any."""
 
     def __init__(self) -> None:
-        self._fd = -1
+        self._fd = NO_TIMER
         self._serial = count()
-        self._sleepers: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._sleepers = 0
+        self._due: list[tuple[int, int, asyncio.Future[None]]] = []
 
-    async def wait_until(self, deadline_ns: int) -> None:
+    async def wait_until(self, deadline_ns: int, now_ns: int) -> None:
         """Return soon after a moment of the monotonic clock."""
-        if self._fd < 0:
-            self._fd = _create_timer()
-"""
+        loop = asyncio.get_running_loop()
+        if self._fd == NO_TIMER and not self._open(loop):
+            await asyncio.sleep((deadline_ns - now_ns) / NS_PER_S)
+            return
+        woken: asyncio.Future[None] = loop.create_future()
+        entry = (deadline_ns, next(self._serial), woken)
+        heapq.heappush(self._due, entry)
+        self._sleepers += 1
+        try:
+            if self._due[0] is entry:
+                arm_timer(self._fd, deadline_ns)
+            await woken
+        finally:
+            self._sleepers -= 1
+            if not self._sleepers:
+                self._close(loop)
+
+    def _open(self, loop: asyncio.AbstractEventLoop) -> bool:
+        self._fd = open_timer()
+        if self._fd == NO_TIMER:
+            return False
+        loop.add_reader(self._fd, self._fire)
+        return True
+
+    def _close(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Nobody sleeps: those who are still listed were cancelled."""
+        loop.remove_reader(self._fd)
+        os.close(self._fd)
+        self._fd = NO_TIMER
+        self._due.clear()
+
+    def _fire(self) -> None:
+        """Wake whose time it is, and set the timer for the next."""
+        with suppress(BlockingIOError):
+            os.read(self._fd, 8)
+        now_ns = time.monotonic_ns()
+        while self._due and self._due[0][0] <= now_ns:
+            woken = heapq.heappop(self._due)[2]
+            if not woken.done():
+                woken.set_result(None)
+        if self._due:
+            arm_timer(self._fd, self._due[0][0])

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
+from benchserver.client.keys import KeyMaker
 from benchserver.client.lookups import Hits, LookupDesk, next_poll_ns
 from benchserver.client.rpc import CallFailedError, ConnectionLostError, NoAnswerError, RpcClient
-from benchserver.client.worker import KeyMaker
 from benchserver.clock import NS_PER_MS, NS_PER_S, VirtualClock
 from benchserver.history import EndRecord, Outcome
 from protocol.keys import CacheKey

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from benchserver.client.worker import KeyMaker, instance_id
+from benchserver.client.keys import KeyMaker
+from benchserver.client.worker import instance_id
 from benchserver.config import MAX_TP_SIZE
 from protocol.keys import CacheKey
 
