@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from protocol.ops import Op
 
@@ -78,9 +78,12 @@ class RetrievePlan:
     slots: tuple[Slot, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outgoing:
-    """A request that is ready to be sent: its uid and its ZMQ frames."""
+class Outgoing(NamedTuple):
+    """A request that is ready to be sent: its uid and its ZMQ frames.
+
+    This and `Reply` are named tuples, since every call makes one of each: they take a third of
+    the time of a frozen dataclass.
+    """
 
     uid: int
     op: Op
@@ -97,8 +100,7 @@ class Incoming:
     args: Sequence[Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class Reply(NamedTuple):
     """The one answer to a pending request."""
 
     uid: int

@@ -80,7 +80,7 @@ class ClientSession:
         frames = codec.encode_request(self._dialect, uid, op, args)
         self._next_uid += 1
         self._pending[uid] = _Pending(op, now_ns, deadline_ns)
-        return Outgoing(uid=uid, op=op, frames=frames)
+        return Outgoing(uid, op, frames)
 
     def receive(self, frames: Sequence[bytes], *, now_ns: int) -> Event:
         """Turn a server's frames into an event; never raises for what a peer sent."""
@@ -97,7 +97,7 @@ class ClientSession:
             self._bury(uid, _End.ANSWERED, now_ns)
             return MalformedReply(uid=uid, reason=str(error))
         self._bury(uid, _End.ANSWERED, now_ns)
-        return Reply(uid=uid, op=pending.op, result=result, latency_ns=now_ns - pending.sent_ns)
+        return Reply(uid, pending.op, result, now_ns - pending.sent_ns)
 
     def expire(self, *, now_ns: int) -> tuple[Expired, ...]:
         """Give up every request whose deadline has passed, oldest first."""

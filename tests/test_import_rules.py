@@ -189,6 +189,7 @@ ROOMS = {
     "stats": {"history"},
     "client": {"clock", "config", "errors", "history", "kv", "tasks"},
     "scenarios": {"client", "load", "clock", "config", "errors", "history", "kv", "tasks"},
+    "workforce": {"client", "clock", "config", "errors", "kv", "tasks"},
     "result": {"check", "config", "errors", "stats"},
     "reporter": {"check", "history", "result"},
     "refserver": {"clock", "errors"},
@@ -216,9 +217,9 @@ def test_lower_rooms_do_not_know_the_run() -> None:
     assert importers == {"cli"}
 
 
-def test_the_command_line_loads_cheap_modules_alone() -> None:
-    """Importing benchserver.cli.main must be quick: no numpy, zmq, aiohttp, rich on the way."""
-    pending, seen = ["benchserver/cli/main.py"], set[str]()
+def loaded_with(place: str) -> set[str]:
+    """Return every file of ours that importing one of them loads."""
+    pending, seen = [place], set[str]()
     while pending:
         place = pending.pop()
         seen.add(place)
@@ -227,10 +228,24 @@ def test_the_command_line_loads_cheap_modules_alone() -> None:
                 path = found.name.replace(".", "/")
                 candidates = (f"{path}.py", f"{path}/__init__.py")
                 pending += [c for c in candidates if c in IMPORTS and c not in seen]
-    heavy = {"numpy", "zmq", "aiohttp", "rich", "torch", "msgpack", "hdrh"}
-    for place in seen:
-        assert not {i.top for i in IMPORTS[place] if i.at_top} & heavy, place
+    return seen
+
+
+HEAVY = {"numpy", "zmq", "aiohttp", "rich", "torch", "hdrh"}
+
+
+def test_the_command_line_loads_cheap_modules_alone() -> None:
+    """Importing benchserver.cli.main must be quick: no numpy, zmq, aiohttp, rich on the way."""
+    seen = loaded_with("benchserver/cli/main.py")
     assert "benchserver/cli/types.py" in seen
+    for place in seen:
+        assert not {i.top for i in IMPORTS[place] if i.at_top} & HEAVY, place
+
+
+@pytest.mark.parametrize("place", [place for place in IMPORTS if room_of(place) == "check"])
+def test_judging_needs_no_array_library(place: str) -> None:
+    for loaded in loaded_with(place):
+        assert not {i.top for i in IMPORTS[loaded]} & HEAVY, loaded
 
 
 PURE_BELOW_CLI = ("check", "load", "history", "config", "stats", "result")

@@ -26,6 +26,7 @@ MAX_LEAD_NS = 300_000
 _LATENESS_WEIGHT = 8
 """The newest lateness counts for one part in this many."""
 
+
 class FineClock(RealClock):
     """A RealClock whose sleeps are fine; it holds a descriptor while anybody sleeps."""
 

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from benchserver.errors import UsageError, os_reason
 from benchserver.refserver.cache import ObjectKey
+from benchserver.refserver.tiers.config import FsConfig
 from benchserver.refserver.tiers.keylocks import KeyLocks
 from benchserver.refserver.tiers.keyname import NAME, key_bytes, name_of
 from benchserver.refserver.tiers.lru import Lru
@@ -42,7 +43,6 @@ from benchserver.refserver.tiers.objectfile import (
 )
 from benchserver.refserver.tiers.threads import Threads
 from benchserver.refserver.tiers.tier import (
-    UNLIMITED,
     TierError,
     TierMissError,
     TierStats,
@@ -65,8 +65,9 @@ class FsTier:
     name = "fs"
     verifiable = True
 
-    def __init__(self, directory: Path, capacity_bytes: int = UNLIMITED) -> None:
-        self._capacity_bytes = capacity_bytes
+    def __init__(self, config: FsConfig) -> None:
+        directory = config.directory
+        self._capacity_bytes = config.capacity_bytes
         self._objects = directory / f"objects-v{FORMAT_VERSION}"
         self._temporary = directory / "temporary"
         self._stats = TierStats()

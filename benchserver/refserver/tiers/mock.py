@@ -23,13 +23,13 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import Final
 
 import numpy as np
 
-from benchserver.clock import NS_PER_MS, Clock
+from benchserver.clock import Clock
 from benchserver.refserver.cache import ObjectKey
 from benchserver.refserver.tiers.blobs import Blob, Blobs
+from benchserver.refserver.tiers.config import MockConfig
 from benchserver.refserver.tiers.line import Line, Rank, Transfer
 from benchserver.refserver.tiers.lru import Lru
 from benchserver.refserver.tiers.threads import Threads
@@ -43,26 +43,12 @@ from benchserver.refserver.tiers.tier import (
     counted_write,
 )
 
-GB: Final = 1 << 30
-"""A GB of capacity or throughput: 2**30 bytes, as in LMCache's own mock and in --l1-size-gb."""
-
-MAX_QUEUED_BYTES: Final = 256 << 20
+MAX_QUEUED_BYTES = 256 << 20
 """Writes acknowledged and not yet through: a tenth of a second at usual throughput.  Whoever
 writes more waits, and queued data does not take the memory of all."""
 
-COPY_THREADS: Final = 2
+COPY_THREADS = 2
 """More do not copy faster than the memory does."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MockConfig:
-    """What the store that is not there can do."""
-
-    capacity_bytes: int
-    latency_ns: int = NS_PER_MS
-    read_bytes_per_s: int = 2 * GB
-    write_bytes_per_s: int = 2 * GB
-    keeps_data: bool = True
 
 
 @dataclass(slots=True, eq=False)

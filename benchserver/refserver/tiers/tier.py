@@ -19,12 +19,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from benchserver.refserver.cache import ObjectKey
+from benchserver.refserver.tiers.config import UNLIMITED
 
-UNLIMITED = 1 << 62
-"""Capacity of a tier that has none of its own; more bytes than any store has."""
+if TYPE_CHECKING:
+    from benchserver.refserver.cache import ObjectKey
 
 
 class TierError(Exception):

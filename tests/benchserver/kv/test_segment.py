@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import re
 import stat
@@ -98,6 +99,22 @@ def test_close_takes_the_name_even_with_a_view_open() -> None:
     view[0] = 1
     view.release()
     made.close()
+
+
+@pytest.mark.parametrize("name", ["release", "close"])
+def test_the_memory_is_freed_though_a_server_keeps_its_mapping(name: str) -> None:
+    made = SharedSegment(3 * 4096, threading.Event())
+    made.link(NAME)
+    with (SHM_DIR / NAME).open("r+b") as file, mmap.mmap(file.fileno(), 3 * 4096) as servers:
+        with made.buffer as view:
+            view[:] = b"x" * view.nbytes
+        assert servers[4096] == ord("x")
+        getattr(made, name)()
+        assert not (SHM_DIR / NAME).exists()
+        assert os.fstat(file.fileno()).st_blocks == 0
+        assert servers[:] == bytes(3 * 4096)
+    made.close()
+    made.release()
 
 
 def test_a_taken_name_is_refused_and_left_alone(segment: SharedSegment) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchserver.kv import verify as verify_module
-from benchserver.kv.evidence import ABSENT, Evidence, EvidenceKind, PageFault, PageOwner, merge
+from benchserver.kv.evidence import Evidence, EvidenceKind, PageFault, PageOwner
 from benchserver.kv.pattern import CANARY_BYTE, POISON_BYTE, GroupPattern
 from benchserver.kv.verify import (
     Candidate,
@@ -49,40 +49,6 @@ def fault(offset: int) -> PageFault:
     return PageFault(
         place=place, group=0, block_id=1, offset=offset, expected=b"a", seen=b"b", owner="x"
     )
-
-
-def evidence(kind: EvidenceKind, first: PageFault | None = None) -> Evidence:
-    bad = 0 if kind is EvidenceKind.MATCH else 1
-    return Evidence(kind=kind, pages=2, bad_pages=bad, checked_bytes=10, first=first)
-
-
-MATCH, MISMATCH, UNTOUCHED = EvidenceKind.MATCH, EvidenceKind.MISMATCH, EvidenceKind.UNTOUCHED
-
-
-@pytest.mark.parametrize(
-    ("kinds", "merged"),
-    [
-        ([MATCH], MATCH),
-        ([MATCH, MATCH], MATCH),
-        ([MATCH, MISMATCH], MISMATCH),
-        ([UNTOUCHED, UNTOUCHED], UNTOUCHED),
-        ([UNTOUCHED, MATCH], MISMATCH),
-        ([UNTOUCHED, MISMATCH], MISMATCH),
-        ([], EvidenceKind.ABSENT),
-        ([MATCH, EvidenceKind.ABSENT], EvidenceKind.ABSENT),
-        ([MISMATCH, EvidenceKind.ABSENT], EvidenceKind.ABSENT),
-    ],
-)
-def test_merged_kinds(kinds: list[EvidenceKind], merged: EvidenceKind) -> None:
-    assert merge(evidence(kind) for kind in kinds).kind is merged
-
-
-def test_merge_adds_up_and_keeps_the_first_fault() -> None:
-    parts = [evidence(MATCH), evidence(MISMATCH, fault(5)), evidence(MISMATCH, fault(6))]
-    assert merge(parts) == Evidence(
-        kind=MISMATCH, pages=6, bad_pages=2, checked_bytes=30, first=fault(5)
-    )
-    assert merge([]) == ABSENT
 
 
 @given(st.binary(max_size=40), st.binary(max_size=40))
@@ -177,11 +143,11 @@ def test_verify_filled_tells_of_the_first_wrong_row() -> None:
         asked.append(row)
         return fault(row)
 
-    good = Evidence(kind=MATCH, pages=4, checked_bytes=32)
+    good = Evidence(kind=EvidenceKind.MATCH, pages=4, checked_bytes=32)
     assert verify_filled(rows, CANARY_BYTE, describe) == good
     assert asked == []
     rows[2, 7] = rows[3, 0] = 0
     assert verify_filled(rows, CANARY_BYTE, describe) == Evidence(
-        kind=MISMATCH, pages=4, bad_pages=2, checked_bytes=32, first=fault(2)
+        kind=EvidenceKind.MISMATCH, pages=4, bad_pages=2, checked_bytes=32, first=fault(2)
     )
     assert asked == [2]
