@@ -8,6 +8,7 @@ from concurrent.futures import Executor
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 async def gather_all(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
@@ -18,6 +19,15 @@ async def gather_all(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     try:
         return list(await asyncio.gather(*tasks))
+    finally:
+        await cancel_and_wait(tasks)
+
+
+async def gather_two(first: Coroutine[Any, Any, T], second: Coroutine[Any, Any, U]) -> tuple[T, U]:
+    """Run two coroutines of different results together, as `gather_all` does."""
+    tasks = asyncio.ensure_future(first), asyncio.ensure_future(second)
+    try:
+        return await asyncio.gather(*tasks)
     finally:
         await cancel_and_wait(tasks)
 

@@ -19,7 +19,7 @@ from benchserver.history import DigestRecord, EvidenceRecord, Outcome, SourceRec
 from benchserver.kv.blocks import BlockPlan, Window
 from benchserver.kv.evidence import EvidenceKind
 from benchserver.kv.verify import Candidate
-from benchserver.tasks import cancel_and_wait, gather_all, in_thread
+from benchserver.tasks import cancel_and_wait, gather_all, gather_two, in_thread
 
 _DIGEST_SLICE_BYTES = 64 << 20
 """One digest request covers about this much, so that no single answer takes long."""
@@ -67,8 +67,10 @@ class Prover:
         """Return what the destination blocks hold, and both sides' digests."""
         server = asyncio.ensure_future(self._server_digests(work))
         try:
-            evidence = await gather_all(self._evidence(work, w, past) for w in self._workers)
-            sources = await gather_all(self._source(work, rank, past) for rank in self._sources)
+            evidence, sources = await gather_two(
+                gather_all(self._evidence(work, w, past) for w in self._workers),
+                gather_all(self._source(work, rank, past) for rank in self._sources),
+            )
             ours = await self._our_digests(work, evidence, sources) if self._http else {}
             answers = await server
         finally:
@@ -80,10 +82,12 @@ class Prover:
         self, work: SequencePlan, worker: Worker, past: tuple[Candidate, ...]
     ) -> EvidenceRecord:
         window = work.plans[worker.rank].destination
-        content = await in_thread(
-            self._executor, partial(worker.pool.verify, window, work.digests, past)
+        content, canaries = await gather_all(
+            (
+                in_thread(self._executor, partial(worker.pool.verify, window, work.digests, past)),
+                in_thread(self._executor, partial(worker.pool.verify_canaries, window)),
+            )
         )
-        canaries = await in_thread(self._executor, partial(worker.pool.verify_canaries, window))
         return EvidenceRecord(rank=worker.rank, content=content, canaries=canaries)
 
     async def _source(

@@ -78,6 +78,7 @@ class FsTier:
         self._busy = 0
         self._open = True
         try:
+            # Its last part alone: a mistyped path should not become a tree.
             directory.mkdir(mode=0o700, exist_ok=True)
             self._lock = _lock_directory(directory)
         except OSError as error:

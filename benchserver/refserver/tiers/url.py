@@ -15,13 +15,7 @@ from urllib.parse import unquote
 
 from benchserver.clock import NS_PER_MS, Clock, RealClock
 from benchserver.errors import UsageError, one_line
-from benchserver.refserver.tiers.config import (
-    GB,
-    UNLIMITED,
-    FsConfig,
-    MockConfig,
-    TierConfig,
-)
+from benchserver.refserver.tiers.config import GB, FsConfig, MockConfig, TierConfig
 from benchserver.refserver.tiers.tier import Tier
 
 MAX_GB = 1 << 20
@@ -105,8 +99,6 @@ def _parse_fs(url: _Url) -> FsConfig:
         raise _BadUrlError("the directory is not UTF-8 behind its percent signs") from error
     if "\0" in str(directory) or len(directory.parts) < 2:
         raise _BadUrlError("expected a directory: fs:///dir")
-    if not directory.parent.is_dir():
-        raise _BadUrlError(f"there is no directory {str(directory.parent)!r} to make it in")
     if "capacity_gb" not in url.query:
         return FsConfig(directory=directory)
     return FsConfig(directory=directory, capacity_bytes=_gigabytes(url.query["capacity_gb"]))
