@@ -65,7 +65,7 @@ def fault_text(fault: PageFault | None) -> str:
         return "no page recorded"
     at = fault.place
     chunk = f"chunk {at.chunk}, " if at.chunk >= 0 else ""
-    block = f"block id {fault.block_id}" if fault.block_id >= 0 else "guard behind the tensor"
+    block = f"block id {fault.block_id}" if fault.block_id >= 0 else "guard beside the tensor"
     return (
         f"{chunk}group {fault.group}, layer {at.layer}, plane {at.plane}, {block}, first at byte "
         f"{fault.offset}: expected {fault.expected.hex()}, seen {fault.seen.hex()} ({fault.owner})"

@@ -43,6 +43,7 @@ def _judge_rank(
     if step.outcome is Outcome.FAIL:
         return failed(check, f"{place}: {step.reason}")
     if step.chunks != step.total:
-        text = f"{place} moved {step.chunks} of {step.total} chunks: the server held the others"
+        held = ": the server held the others" if name == "STORE" else ""
+        text = f"{place} moved {step.chunks} of {step.total} chunks{held}"
         return failed(check, text)
     return passed(check)

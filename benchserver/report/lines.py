@@ -146,7 +146,8 @@ def _latency_lines(result: RunResult) -> list[Line]:
 def _rate_lines(result: RunResult) -> list[Line]:
     rates = ((name, result.measures.rates[name].gigabytes_per_s()) for name in RATES)
     shown = [f"{name} {rate:.2f} GB/s" for name, rate in rates if rate is not None]
-    return [Line(f"Throughput: {', '.join(shown)}")] if shown else []
+    per = " (of one worker)" if result.config.tp_size > 1 else ""
+    return [Line(f"Throughput{per}: {', '.join(shown)}")] if shown else []
 
 
 def _target_line(result: RunResult) -> Line:

@@ -159,7 +159,7 @@ def test_sources_that_nobody_looked_at(good_sequence: GoodSequence) -> None:
 
 def test_a_guard_has_no_block() -> None:
     text = fault_text(replace(CANARY, block_id=-1))
-    assert text.startswith("group 1, layer 2, plane 0, guard behind the tensor, first at byte 0:")
+    assert text.startswith("group 1, layer 2, plane 0, guard beside the tensor, first at byte 0:")
 
 
 def test_without_a_recorded_page() -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -44,10 +45,11 @@ MAKERS: dict[str, Callable[[Path], Tier]] = {
 def opener(make: Callable[[Path], Tier], root: Path) -> OpenTier:
     """Return a maker of empty tiers, each in a directory of its own."""
 
+    serial = count()
+
     @asynccontextmanager
     async def open_tier() -> AsyncIterator[Tier]:
-        directory = root / f"tier-{len(list(root.iterdir()))}"
-        tier = make(directory)
+        tier = make(root / f"tier-{next(serial)}")
         try:
             yield tier
         finally:
