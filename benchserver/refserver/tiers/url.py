@@ -58,7 +58,7 @@ def parse_tier_url(text: str) -> TierConfig:
             raise _BadUrlError(f"unknown scheme {scheme!r}, known: {_KNOWN}")
         return _PARSERS[scheme](url)
     except _BadUrlError as error:
-        raise UsageError(f"L2 tier {one_line(text, 120)!r}: {error}") from error
+        raise UsageError(f"L2 tier {one_line(text, 120)!r}: {one_line(error, 240)}") from error
 
 
 def open_tier(text: str, clock: Clock) -> Tier:

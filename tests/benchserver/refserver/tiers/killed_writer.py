@@ -2,8 +2,8 @@
 
     python -m tests.benchserver.refserver.tiers.killed_writer DIRECTORY FIRST
 
-Each of its tasks writes versions 1, 2, 3, ... of its own keys and prints a key and a version when
-that write was acknowledged.
+Each of its tasks writes versions FIRST, FIRST + 1, ... of its own keys, and prints key and
+version when a write was acknowledged.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import struct
 import sys
 from itertools import count
 from pathlib import Path
@@ -25,8 +26,17 @@ KEYS = TASKS * KEYS_A_TASK
 NBYTES = 100_000
 
 
+_VERSION = struct.Struct(">Q")
+
+
 def payload(number: int, version: int) -> bytes:
-    return random.Random(f"{number} {version}").randbytes(NBYTES)
+    """Return bytes that say which version of which key they are."""
+    noise = random.Random(f"{number} {version}").randbytes(NBYTES - _VERSION.size)
+    return _VERSION.pack(version) + noise
+
+
+def version_of(data: bytes) -> int:
+    return int(_VERSION.unpack_from(data)[0])
 
 
 async def write_versions(tier: FsTier, task: int, first: int) -> None:
