@@ -46,23 +46,34 @@ def _read(ctx: click.Context, path: str) -> dict[str, Any]:
 
 def _checked(command: click.Command, document: dict[str, Any], path: str) -> dict[str, Any]:
     """Translate option names to parameter names, table by table; refuse unknown ones."""
-    names = {
-        option.lstrip("-"): parameter.name or ""
+    parameters = {
+        option.lstrip("-"): parameter
         for parameter in command.params
         for option in parameter.opts
+        if option.startswith("--")
     }
+    names = set(parameters)
     result: dict[str, Any] = {}
     for key, value in document.items():
         if isinstance(value, dict):
             result[key] = _checked(_subcommand(command, key, path), value, path)
         elif key not in names or key in ("config", "help", "version"):
-            known = ", ".join(sorted(set(names) - {"config", "help", "version"}))
+            known = ", ".join(sorted(names - {"config", "help", "version"}))
             raise click.BadParameter(f"{path}: unknown option {key!a}; known: {known}")
+        elif getattr(parameters[key], "multiple", False):
+            result[parameters[key].name or ""] = _several(value, key, path)
         elif isinstance(value, list):
             raise click.BadParameter(f"{path}: {key} is an array, expected a single value")
         else:
-            result[names[key]] = value
+            result[parameters[key].name or ""] = value
     return result
+
+
+def _several(value: Any, key: str, path: str) -> tuple[str, ...]:
+    values = value if isinstance(value, list) else [value]
+    if not all(isinstance(item, str) for item in values):
+        raise click.BadParameter(f"{path}: {key} must be a string, or an array of strings")
+    return tuple(values)
 
 
 def _subcommand(command: click.Command, name: str, path: str) -> click.Command:

@@ -58,6 +58,15 @@ def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> N
         ctx.exit()
 
 
+def _print_faults(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        from benchserver.cli.serve import fault_lines
+
+        for line in fault_lines():
+            click.echo(line)
+        ctx.exit()
+
+
 @click.group(
     cls=OneLineGroup,
     invoke_without_command=True,
@@ -300,6 +309,22 @@ def cli(ctx: click.Context, /, **options: Any) -> int:
     help="Name of a shared-memory pool for engine_driven; without one bytes go inline.",
 )
 @click.option(
+    "--fault",
+    "faults",
+    multiple=True,
+    envvar="BENCH_SERVER_SERVE_FAULT",
+    metavar="NAME[:ARGS][@WHEN]",
+    help="Switch a fault on, such as flip_byte:layer=1@3+; may be given several times.",
+)
+@click.option(
+    "--help-faults",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_faults,
+    help="List the faults, and leave.",
+)
+@click.option(
     "--stop-with-stdin",
     is_flag=True,
     hidden=True,
@@ -310,3 +335,29 @@ def serve(**options: Any) -> int:
     from benchserver.cli.serve import run_server
 
     return run_server(options)
+
+
+@cli.command(context_settings={"auto_envvar_prefix": "BENCH_SERVER_SELFTEST"})
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="NAME",
+    help="Only the runs of this fault; may be given several times.  [default: all]",
+)
+@click.option(
+    "--jobs",
+    type=StrictInt(1, 64),
+    default=2,
+    show_default=True,
+    help="Runs at once, each of a server and a bench.",
+)
+@click.option("--json", "json_path", default=None, metavar="PATH", help="Write a JSON report.")
+@click.option("--list", "list_only", is_flag=True, help="List the runs, and leave.")
+def selftest(**options: Any) -> int:
+    """Prove that every check can fail: run the bench into every fault of the embedded server.
+
+    Exit code 0: each fault was caught by the check that must catch it, and harmless ones passed.
+    """
+    from benchserver.cli.selftest import run_selftest
+
+    return run_selftest(options)

@@ -26,9 +26,29 @@ def run_server(options: Mapping[str, Any]) -> int:
         chunk_size=options["chunk_size"],
         transfer_mode=options["supported_transfer_mode"],
         shm_name=options["shm_name"],
+        faults=tuple(options["faults"]),
     )
     asyncio.run(_serve(config, stop_with_stdin=options["stop_with_stdin"]))
     return 0
+
+
+def fault_lines() -> list[str]:
+    """Return the list of faults, with the syntax of a switch."""
+    from benchserver.refserver.faults.moments import FORMS
+    from benchserver.refserver.faults.settings import PARAMS
+    from benchserver.refserver.faults.table import FAULTS
+
+    lines = [
+        "A switch is NAME[:ARGS][@WHEN].  ARGS are values, or NAME=VALUE, with commas between them.",
+        f"WHEN is {FORMS}, and counts the calls that the fault is meant for; without it, every one.",
+        "",
+    ]
+    width = max(len(fault.form) for fault in FAULTS.values())
+    for fault in FAULTS.values():
+        harm = " (harmless)" if fault.harmless else ""
+        lines.append(f"{fault.form:<{width}}  {fault.meaning}{harm}")
+    lines += ["", *(f"{param.name}: {param.expected}" for param in PARAMS.values())]
+    return lines
 
 
 async def _serve(config: ServerConfig, *, stop_with_stdin: bool) -> None:
@@ -49,5 +69,7 @@ async def _serve(config: ServerConfig, *, stop_with_stdin: bool) -> None:
             "Ctrl-C stops it",
             flush=True,
         )
+        if config.faults:
+            print(f"Faults on: {' '.join(config.faults)}", flush=True)
 
     await serve(config, on_ready=on_ready, stop=stop)

@@ -32,7 +32,8 @@ class ServerConfig:
     """One embedded server.
 
     `port` and `http_port` 0 mean any free port.  `l1_bytes` is the arena's size.  `shm_name` ""
-    means no shared pool: engine-driven chunks then travel inline.
+    means no shared pool: engine-driven chunks then travel inline.  `faults` are switched on from
+    the start.
     """
 
     l1_bytes: int
@@ -43,6 +44,7 @@ class ServerConfig:
     chunk_size: int = 256
     transfer_mode: TransferMode = "auto"
     shm_name: str = ""
+    faults: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Raise UsageError for a value that cannot work."""
@@ -62,6 +64,11 @@ class ServerConfig:
             raise UsageError(
                 f"shm_name is {self.shm_name!r}, expected at most 200 of A-Z a-z 0-9 _ . -"
             )
+        if self.faults:
+            # Loaded here: a fault knows the whole server, and so this module.
+            from benchserver.refserver.faults.parser import parse_switches
+
+            parse_switches(self.faults)
 
     @property
     def serves_mapped(self) -> bool:

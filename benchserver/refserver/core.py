@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from benchserver.clock import Clock
@@ -14,7 +14,7 @@ from benchserver.refserver.arena import Arena
 from benchserver.refserver.cache import Cache, ObjectKey
 from benchserver.refserver.config import ServerConfig
 from benchserver.refserver.copier import Copier
-from benchserver.refserver.hashing import ROOT, chain
+from benchserver.refserver.hashing import ROOT, ChunkNamer
 from benchserver.refserver.journal import Journal
 from benchserver.refserver.refusal import RefusalError
 from benchserver.refserver.registry import Registry
@@ -38,6 +38,7 @@ class Core:
     sessions: Sessions
     registry: Registry
     copier: Copier
+    namer: ChunkNamer = field(default_factory=ChunkNamer)
 
     def objects_of(self, key: CacheKey) -> tuple[ObjectKey, ...]:
         """Return the objects of a worker's range `[start, end)`, one a chunk.
@@ -56,7 +57,8 @@ class Core:
                 f"of whole chunks of {size}"
             )
         session = self.sessions.open(key.request_id, self.clock.now_ns())
-        hashes = session.chain_to(key.token_ids, key.end, size)[key.start // size :]
+        whole = session.chain_to(key.token_ids, key.end, size, chain=self.namer.chain)
+        hashes = whole[key.start // size :]
         return tuple(object_key(key, chunk_hash, key.worker_id) for chunk_hash in hashes)
 
     def rows_of(self, key: CacheKey) -> Iterator[tuple[ObjectKey, ...]]:
@@ -64,7 +66,7 @@ class Core:
         ranks = range(key.world_size) if key.worker_id is None else (key.worker_id,)
         size = self.config.chunk_size
         tokens = key.token_ids[: max(0, key.end)]
-        for chunk_hash in chain(tokens, chunk_size=size, start=0, root=ROOT):
+        for chunk_hash in self.namer.chain(tokens, chunk_size=size, start=0, root=ROOT):
             yield tuple(object_key(key, chunk_hash, rank) for rank in ranks)
 
 

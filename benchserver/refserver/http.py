@@ -1,4 +1,4 @@
-"""The HTTP side: liveness, version, status, configuration, digests, clear (aiohttp)."""
+"""The HTTP side: liveness, version, status, configuration, digests, clear, faults (aiohttp)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Any
 
 from aiohttp import web
 
-from benchserver.errors import FatalError
+from benchserver.errors import FatalError, UsageError
 from benchserver.refserver import checksums
 from benchserver.refserver.config import VERSION
 from benchserver.refserver.core import Core
+from benchserver.refserver.faults.board import Switchboard
+from benchserver.refserver.faults.call import HttpAnswer
 from benchserver.refserver.registry import MappedInstance
 from benchserver.refserver.status import config_document, status_document
 from protocol import httpapi
@@ -20,6 +22,9 @@ from protocol.values import clip, is_int, is_int_list
 
 MAX_BODY_BYTES = 16 << 20
 """Room for a million block ids."""
+
+FAULTS_PATH = "/faults"
+"""Ours alone: GET lists the faults that are on, POST replaces them."""
 
 STOP_TIMEOUT_S = 1.0
 """How long answers that are under way may take when the server stops."""
@@ -37,9 +42,12 @@ class _BadRequestError(Exception):
 class HttpServer:
     """The HTTP API of one embedded server."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, board: Switchboard) -> None:
         self._core = core
-        app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_answer_errors])
+        self._board = board
+        app = web.Application(
+            client_max_size=MAX_BODY_BYTES, middlewares=[_tampering(board), _answer_errors]
+        )
         app.add_routes(
             [
                 web.get("/", _root),
@@ -49,6 +57,8 @@ class HttpServer:
                 web.get(httpapi.CONFIG_PATH, self._config),
                 web.post(httpapi.CHECKSUMS_PATH, self._checksums),
                 web.post(httpapi.CLEAR_PATH, self._clear),
+                web.get(FAULTS_PATH, self._faults),
+                web.post(FAULTS_PATH, self._replace_faults),
             ]
         )
         self._runner = web.AppRunner(
@@ -74,6 +84,16 @@ class HttpServer:
 
     async def _config(self, _request: web.Request) -> web.Response:
         return web.json_response(config_document(self._core.config))
+
+    async def _faults(self, _request: web.Request) -> web.Response:
+        return web.json_response(self._board.document())
+
+    async def _replace_faults(self, request: web.Request) -> web.Response:
+        try:
+            self._board.replace(_fault_texts(await _json_map(request)))
+        except UsageError as error:
+            raise _BadRequestError(HTTPStatus.BAD_REQUEST, str(error)) from error
+        return web.json_response(self._board.document())
 
     async def _clear(self, request: web.Request) -> web.Response:
         body = await _json_map(request) if request.can_read_body else {}
@@ -134,6 +154,36 @@ async def _answer_errors(request: web.Request, handler: _Handler) -> web.StreamR
         return web.json_response({"detail": error.reason}, status=error.status)
 
 
+def _tampering(board: Switchboard) -> Any:
+    """Return what lets the faults that are on answer in a handler's place."""
+
+    @web.middleware
+    async def answer(request: web.Request, handler: _Handler) -> web.StreamResponse:
+        hook = board.answer_of(request.path)
+        if hook is None:
+            return await handler(request)
+
+        async def ask() -> HttpAnswer:
+            response = await handler(request)
+            body = response.body if isinstance(response, web.Response) else None
+            return HttpAnswer(status=response.status, body=body if isinstance(body, bytes) else b"")
+
+        return await _send_answer(request, await hook(ask))
+
+    return answer
+
+
+async def _send_answer(request: web.Request, answer: HttpAnswer) -> web.StreamResponse:
+    if not answer.cut:
+        return web.Response(status=answer.status, body=answer.body, content_type="application/json")
+    response = web.StreamResponse(headers={"Content-Length": str(len(answer.body))})
+    await response.prepare(request)
+    await response.write(answer.body[: len(answer.body) // 2])
+    if request.transport is not None:
+        request.transport.close()
+    return response
+
+
 async def _root(_request: web.Request) -> web.Response:
     return web.json_response({"status": "ok", "service": "bench-server embedded server"})
 
@@ -165,6 +215,13 @@ def _checksum_fields(body: Mapping[str, Any]) -> tuple[list[int], int, int, bool
     if not isinstance(layerwise, bool):
         raise _unprocessable("layerwise must be a bool")
     return block_ids, size, instance_id, layerwise
+
+
+def _fault_texts(body: Mapping[str, Any]) -> list[str]:
+    texts = body.get("faults")
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise UsageError(f'faults is {clip(texts)}, expected {{"faults": ["name:args@when", ...]}}')
+    return texts
 
 
 def _unprocessable(detail: str) -> _BadRequestError:

@@ -8,7 +8,8 @@ gets no reply, as with the real server; no bytes of a client end this one.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 
 import zmq
 import zmq.asyncio
@@ -38,6 +39,12 @@ LINGER_MS = 200
 """How long the last replies may take to leave when the server stops."""
 
 
+Frames = tuple[bytes, ...]
+Send = Callable[[Frames], Awaitable[None]]
+Tamper = Callable[[Incoming, Frames, Send], Awaitable[None]]
+"""Sends a reply, or something else, or nothing."""
+
+
 class RpcServer:
     """One ROUTER socket and the lanes behind it."""
 
@@ -47,6 +54,7 @@ class RpcServer:
         self._handlers = handlers
         self._dialect = dialect
         self._journal = journal
+        self._deliver = self._send
         self._lanes: dict[bytes, deque[Sequence[bytes]]] = {}
         self._context = zmq.asyncio.Context()
         self._socket = self._context.socket(zmq.ROUTER)
@@ -65,6 +73,10 @@ class RpcServer:
         except zmq.ZMQError as error:
             raise FatalError(f"cannot listen on {address}:{port}: {error}") from error
         return int(bound.rpartition(":")[2])
+
+    def tamper_with(self, tamper: Tamper | None) -> None:
+        """Let every reply pass through a function that sends it, or not; None: through none."""
+        self._deliver = self._send if tamper is None else partial(self._tampered, tamper)
 
     async def run(self) -> None:
         """Serve until cancelled; raises what a lane failed with, which is a bug of ours."""
@@ -113,13 +125,21 @@ class RpcServer:
         except (RemoteProtocolError, RefusalError) as error:
             self._journal.line(f"refused: {error}")
             return
+        await self._deliver(identity, request, reply)
+
+    async def _send(self, identity: bytes, request: Incoming, reply: Frames) -> None:
         try:
             # Without waiting: one client that does not read must not hold up the others.
             await self._socket.send_multipart((identity, *reply), flags=zmq.DONTWAIT)
         except zmq.ZMQError as error:
             self._journal.line(f"a reply to {request.op.value} is lost: {error}")
 
-    async def _reply(self, request: Incoming, handler: Handler) -> tuple[bytes, ...]:
+    async def _tampered(
+        self, tamper: Tamper, identity: bytes, request: Incoming, reply: Frames
+    ) -> None:
+        await tamper(request, reply, partial(self._send, identity, request))
+
+    async def _reply(self, request: Incoming, handler: Handler) -> Frames:
         result = await handler(request.args)
         try:
             return codec.encode_reply(self._dialect, request, result)

@@ -47,15 +47,20 @@ async def serve(
     it comes.
     """
     # Loaded here: whoever only configures a server needs neither zmq nor aiohttp.
+    from benchserver.refserver.faults.board import Switchboard
     from benchserver.refserver.http import HttpServer
     from benchserver.refserver.rpc import RpcServer
 
     async with AsyncExitStack() as cleanup:
         core = _open_core(config, clock or RealClock(), journal, cleanup)
         engine_ops = EngineOps(core)
-        rpc = RpcServer(_handlers(core, engine_ops), dialect=V056, journal=core.journal)
+        handlers = _handlers(core, engine_ops)
+        rpc = RpcServer(handlers, dialect=V056, journal=core.journal)
         cleanup.callback(rpc.close)
-        http = HttpServer(core)
+        beside = await cleanup.enter_async_context(TaskScope())
+        board = Switchboard(core, handlers, rpc, beside.start)
+        board.replace(config.faults)
+        http = HttpServer(core, board)
         cleanup.push_async_callback(http.close)
         rpc_port = rpc.bind(config.host, config.port)
         http_port = await http.bind(config.http_host, config.http_port)
@@ -63,7 +68,7 @@ async def serve(
         tasks.start(rpc.run())
         tasks.start(_keep_house(core, engine_ops))
         on_ready(rpc_port, http_port)
-        await _until(stop, tasks)
+        await _until(stop, tasks.failure, beside.failure)
 
 
 def _open_core(
@@ -122,10 +127,10 @@ async def _keep_house(core: Core, engine_ops: EngineOps) -> None:
             engine_ops.drop_instance(instance_id)
 
 
-async def _until(stop: asyncio.Event, tasks: TaskScope) -> None:
+async def _until(stop: asyncio.Event, *failures: asyncio.Future[None]) -> None:
     """Wait for the stop, or for the first task that fails."""
     stopped = asyncio.create_task(stop.wait())
-    ends: list[asyncio.Future[Any]] = [stopped, tasks.failure]
+    ends: list[asyncio.Future[Any]] = [stopped, *failures]
     try:
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     finally:

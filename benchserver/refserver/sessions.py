@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from benchserver.clock import NS_PER_S
-from benchserver.refserver.hashing import ROOT, chain
+from benchserver.refserver.hashing import ROOT, Chain, chain
 
 SESSION_TTL_NS = 600 * NS_PER_S
 """Counted from creation (0.5.6); results that nobody asks for live as long."""
@@ -32,7 +32,9 @@ class Session:
     hashes: list[bytes] = field(default_factory=list)
     hits: int = NO_RESULT
 
-    def chain_to(self, tokens: Sequence[int], end: int, chunk_size: int) -> Sequence[bytes]:
+    def chain_to(
+        self, tokens: Sequence[int], end: int, chunk_size: int, *, chain: Chain = chain
+    ) -> Sequence[bytes]:
         """Return the chunk hashes up to token `end`, hashing only what is not known yet."""
         known = len(self.hashes)
         last = self.hashes[-1] if self.hashes else ROOT

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import os
-import time
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 
@@ -31,16 +31,16 @@ class FineClock(RealClock):
     """A RealClock whose sleeps are fine; it holds a descriptor while anybody sleeps."""
 
     def __init__(self) -> None:
-        self._timer = _Timer()
+        self._timer = _Timer(self.now_ns)
         self._usual_late_ns = 0
 
     async def sleep_ns(self, duration_ns: int) -> None:
         """Sleep on the event loop."""
         deadline_ns = self.now_ns() + duration_ns
-        aim_ns = deadline_ns - min(self._usual_late_ns, MAX_LEAD_NS)
+        aim_ns = deadline_ns - self._usual_late_ns
         if aim_ns > self.now_ns():
-            await self._timer.wait_until(aim_ns, self.now_ns())
-            late_ns = self.now_ns() - aim_ns
+            await self._timer.wait_until(aim_ns)
+            late_ns = min(self.now_ns() - aim_ns, MAX_LEAD_NS)
             self._usual_late_ns += (late_ns - self._usual_late_ns) // _LATENESS_WEIGHT
         while True:
             # At least once: whoever sleeps lets others run.
@@ -52,17 +52,18 @@ class FineClock(RealClock):
 class _Timer:
     """One timerfd for all sleepers of one event loop; open while there are any."""
 
-    def __init__(self) -> None:
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        self._now_ns = now_ns
         self._fd = NO_TIMER
         self._serial = count()
         self._sleepers = 0
         self._due: list[tuple[int, int, asyncio.Future[None]]] = []
 
-    async def wait_until(self, deadline_ns: int, now_ns: int) -> None:
+    async def wait_until(self, deadline_ns: int) -> None:
         """Return soon after a moment of the monotonic clock."""
         loop = asyncio.get_running_loop()
         if self._fd == NO_TIMER and not self._open(loop):
-            await asyncio.sleep((deadline_ns - now_ns) / NS_PER_S)
+            await asyncio.sleep((deadline_ns - self._now_ns()) / NS_PER_S)
             return
         woken: asyncio.Future[None] = loop.create_future()
         entry = (deadline_ns, next(self._serial), woken)
@@ -95,7 +96,7 @@ class _Timer:
         """Wake whose time it is, and set the timer for the next."""
         with suppress(BlockingIOError):
             os.read(self._fd, 8)
-        now_ns = time.monotonic_ns()
+        now_ns = self._now_ns()
         while self._due and self._due[0][0] <= now_ns:
             woken = heapq.heappop(self._due)[2]
             if not woken.done():

@@ -10,6 +10,7 @@ import random
 import resource
 import select
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -407,6 +408,72 @@ def test_short_reads_and_writes_of_the_system_are_continued(
         async with opened(tmp_path) as tier:
             await tier.write(key(1), content(1, 5000))
             await expect(tier, key(1), content(1, 5000))
+
+    asyncio.run(main())
+
+
+def test_bytes_are_synced_before_their_name_and_the_name_before_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No test can cut the power; the order of the calls is what a disk's promises rest on."""
+    calls: list[str] = []
+    fsync, rename = os.fsync, os.rename
+
+    def noted_fsync(descriptor: int) -> None:
+        kind = "directory" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file"
+        calls.append(f"sync {kind} {Path(os.readlink(f'/proc/self/fd/{descriptor}')).parent.name}")
+        fsync(descriptor)
+
+    def noted_rename(source: Path, target: Path) -> None:
+        calls.append(f"rename {source.parent.name}")
+        rename(source, target)
+
+    async def main() -> None:
+        async with opened(tmp_path) as tier:
+            monkeypatch.setattr(os, "fsync", noted_fsync)
+            monkeypatch.setattr(os, "rename", noted_rename)
+            await tier.write(key(1), content(1, 5000))
+            assert calls == ["sync file temporary", "rename temporary", "sync directory objects-v1"]
+
+    asyncio.run(main())
+
+
+def test_a_corrupt_file_that_was_replaced_meanwhile_is_kept(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with opened(tmp_path) as tier:
+            await tier.write(key(1), content(1, SMALL))
+            path = file_of(tmp_path, key(1))
+            sound = path.read_bytes()
+            replace_file(path, sound[:-1] + b"?")
+            async with tier._locks.of(path.name):
+                read = asyncio.ensure_future(get(tier, key(1), SMALL))
+                while not tier.stats.corrupt:
+                    await asyncio.wait([read], timeout=0.001)
+                new = tmp_path / "new"
+                replace_file(new, sound)
+                os.rename(new, path)
+            with pytest.raises(TierMissError):
+                await read
+            await expect(tier, key(1), content(1, SMALL))
+
+    asyncio.run(main())
+
+
+def test_an_object_that_is_written_again_while_it_is_evicted_stays(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with opened(tmp_path, ROOM_FOR_THREE) as tier:
+            await fill_three(tier)
+            async with tier._locks.of(name_of(key_bytes(key(0)))):
+                both = [
+                    asyncio.ensure_future(tier.write(key(0), content(10, 500))),
+                    asyncio.ensure_future(tier.write(key(3), content(3, 900))),
+                ]
+                await asyncio.wait(both, timeout=0.05)
+                assert not any(write.done() for write in both)
+            await asyncio.gather(*both)
+            await expect(tier, key(0), content(10, 500))
+            await expect(tier, key(3), content(3, 900))
+            assert tier.stats.used_bytes == bytes_in(tmp_path) <= ROOM_FOR_THREE
 
     asyncio.run(main())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import threading
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pytest
 
 from benchserver.clock import NS_PER_MS, Clock, VirtualClock
 from benchserver.refserver.tiers import mock
+from benchserver.refserver.tiers.blobs import Blob
 from benchserver.refserver.tiers.config import GB, MockConfig
 from benchserver.refserver.tiers.mock import MockTier
 from benchserver.refserver.tiers.tier import TierError, TierMissError
@@ -277,19 +279,32 @@ def test_what_can_never_fit_is_refused() -> None:
     asyncio.run(main())
 
 
-def test_a_read_under_way_survives_its_eviction_and_its_buffer_is_not_reused() -> None:
+def test_a_copy_under_way_survives_its_objects_eviction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The buffer that is being read must not become the next write's."""
+    began, go_on = threading.Event(), threading.Event()
+    copy_to = Blob.copy_to
+
+    def slow_copy(blob: Blob, out: memoryview) -> None:
+        began.set()
+        assert go_on.wait(60)
+        copy_to(blob, out)
+
     async def main() -> None:
         clock = HandClock()
         async with opened(clock, three_objects()) as tier:
             await tier.write(key(1), content(1, 3000))
             await clock.move_to(6 * NS_PER_MS)
+            monkeypatch.setattr(Blob, "copy_to", slow_copy)
             read = asyncio.ensure_future(get(tier, key(1), 3000))
-            await clock.until_asleep(1)
+            assert await asyncio.to_thread(began.wait, 60)
             for number in range(2, 5):
                 await tier.write(key(number), content(number, 3000))
                 await clock.move_to(clock.now_ns() + 6 * NS_PER_MS)
                 assert there(tier, 1, number) == [number]
+            go_on.set()
             assert await read == content(1, 3000)
+            spare_bytes = tier._blobs.spare_bytes
+            assert spare_bytes >= 3000, "its buffer is free now"
 
     asyncio.run(main())
 
