@@ -9,7 +9,7 @@ from types import FrameType
 
 def main() -> None:
     """Run the command line; a signal during the imports ends the process in one line."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
     from benchserver.cli.main import cli
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import enum
 import ipaddress
+import os
+import re
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +13,12 @@ from urllib.parse import SplitResult, urlsplit
 
 from benchserver.errors import UsageError, one_line
 from benchserver.kv.blocks import needed_blocks
+from protocol.errors import LocalProtocolError
 from protocol.keys import model_name_problem, salt_problem
 from shapespec import ShapeSpec
+
+_HOST = re.compile(r"[A-Za-z0-9._:%-]+", re.ASCII)
+"""Names, IPv4 and IPv6 addresses; not ZMQ's `*`, which only a server can bind."""
 
 MAX_TP_SIZE = 256
 MAX_TOKENS = 1 << 24
@@ -99,10 +105,32 @@ def check_config(config: RunConfig) -> None:
             f"--transfer-mode engine_driven carries one KV layer group, the shape spec has "
             f"{len(config.spec.groups)}; use lmcache_driven"
         )
+    _check_transport(config)
+    if config.server_release:
+        # Loaded here: wrong usage is told without the protocol.
+        from protocol.dialects import dialect_of
+
+        try:
+            dialect_of(config.server_release)
+        except LocalProtocolError as error:
+            raise UsageError(f"--server-release: {error}") from error
     if config.num_tokens < config.spec.block_size:
         raise UsageError(
             f"--num-tokens {config.num_tokens} is less than one block of "
             f"{config.spec.block_size} tokens"
+        )
+
+
+def _check_transport(config: RunConfig) -> None:
+    """Refuse a transport that the transfer mode never takes."""
+    handle = config.require_transport == "handle"
+    mode = config.transfer
+    if mode is TransferChoice.AUTO or not config.require_transport:
+        return
+    if handle != (mode is TransferChoice.LMCACHE_DRIVEN):
+        raise UsageError(
+            f"--require-transport {config.require_transport} never comes with --transfer-mode "
+            f"{mode.value}: handle goes with lmcache_driven, shm and inline with engine_driven"
         )
 
 
@@ -183,14 +211,13 @@ def _split(url: str, option: str) -> SplitResult:
         (parts.hostname or "").encode("idna")
     except ValueError as error:
         raise UsageError(f"{option} {one_line(url, 80)}: {error}") from error
-    if not parts.hostname or port == 0 or any(c.isspace() or not c.isascii() for c in url):
+    if not parts.hostname or port == 0 or not _is_plain(url) or not _HOST.fullmatch(parts.hostname):
         raise UsageError(f"{option} {one_line(url, 80)}: expected a host and a port")
     return parts
 
 
-def host_of(url: str) -> str:
-    """Return the host in a normalized URL."""
-    return urlsplit(url).hostname or ""
+def _is_plain(url: str) -> bool:
+    return url.isascii() and not any(c.isspace() for c in url)
 
 
 def is_loopback(host: str) -> bool:
@@ -206,7 +233,13 @@ def is_loopback(host: str) -> bool:
 def check_output_path(option: str, path: str) -> None:
     """Raise UsageError if a report cannot be written there."""
     if not _can_be_file(Path(path)):
-        raise UsageError(f"{option} {one_line(path, 120)}: not a file in an existing directory")
+        shown = one_line(path, 120) or "''"
+        raise UsageError(f"{option} {shown}: not a file in an existing directory")
+
+
+def same_file(first: str, second: str) -> bool:
+    """Tell whether two paths name one file, existing or not."""
+    return os.path.realpath(first) == os.path.realpath(second)
 
 
 def _can_be_file(path: Path) -> bool:

@@ -15,7 +15,7 @@ from benchserver.reporter import Reporter
 from benchserver.result import RunResult
 from benchserver.run import Run
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run_to_end(config: RunConfig, reporter: Reporter) -> RunResult:

@@ -45,8 +45,9 @@ from benchserver.stats.measures import Measures
 from benchserver.tasks import cancel_and_wait
 from protocol.dialects import Dialect
 from protocol.httpapi import ServerStatus
-from protocol.messages import Event
+from protocol.messages import Event, LateReply
 from protocol.ops import Op
+from shapespec import chunk_bytes
 
 if TYPE_CHECKING:
     from benchserver.scenarios.baseline import Baseline
@@ -61,6 +62,9 @@ _CLEAN_UP_S = 20.0
 
 _INTERRUPTED_CLEAN_UP_S = 2.0
 """After Ctrl-C everything must be over within 3 s, whatever the server does."""
+
+_FINISH_WITHIN_S = 1.0
+"""How long transfers that were under way when the run was stopped may go on."""
 
 _RESIDUE_WITHIN_S = 2.0
 _RESIDUE_POLL_NS = NS_PER_S // 50
@@ -95,6 +99,7 @@ class Run:
         self._rpcs: list[RpcClient] = []
         self._workforce: Workforce | None = None
         self._desk: LookupDesk | None = None
+        self._scenario: Baseline | None = None
         self._before: ServerStatus | None = None
         self._server_gone = False
 
@@ -116,7 +121,7 @@ class Run:
                 self._cancel.set()
         finally:
             await cancel_and_wait([work, stopper])
-            await self._clean_up(_INTERRUPTED_CLEAN_UP_S if interrupted else _CLEAN_UP_S)
+            await self._clean_up(interrupted)
         self._judge_end(None if interrupted or work.cancelled() else work.exception())
         return RunResult(
             config=self._config,
@@ -148,13 +153,14 @@ class Run:
     async def _work(self) -> None:
         dialect = await self._meet_server()
         await self._first_call(dialect)
-        force = await self._set_up_workers(dialect, await self._choose_transfer())
+        force = await self._set_up_workers(dialect)
         await self._check_same_server(force)
         finding = judge_transport(self._config.require_transport, force.transports)
         self._ledger.add([finding])
         if finding.verdict is not Verdict.VALID:
             raise FatalError(finding.text)
-        await self._run_sequences(self._make_scenario(force))
+        self._scenario = self._make_scenario(force)
+        await self._run_sequences(self._scenario)
 
     def release_segments(self) -> None:
         """Take our names out of /dev/shm and free the memory, at once."""
@@ -235,20 +241,33 @@ class Run:
                 f"{self._config.http_url} says {self._before.chunk_size}: --rpc-url and --url are "
                 "two different servers"
             )
+        self._check_l1(self._before.l1_bytes)
 
-    async def _choose_transfer(self) -> TransferChoice:
+    def _check_l1(self, l1_bytes: int) -> None:
+        """Refuse a sequence that the server's L1 cannot hold at once, as a RETRIEVE needs it."""
+        config, chunk = self._config, self._server.chunk_tokens
+        chunks = config.num_tokens // chunk
+        needed = chunks * chunk_bytes(config.spec, chunk) * config.world_size
+        if 0 < l1_bytes < needed:
+            raise FatalError(
+                f"the server's L1 holds {l1_bytes} bytes, a sequence of {chunks} chunks on "
+                f"{config.world_size} KV ranks needs {needed}; start it with a larger "
+                "--l1-size-gb, or lower --num-tokens"
+            )
+
+    async def _served_mode(self) -> str:
+        """Return the server's transfer mode, or "" if it does not say."""
         assert self._http is not None
-        served = ""
         with contextlib.suppress(*API_ERRORS):
-            served = await self._http.transfer_mode()
-        return discovery.choose_transfer(
-            self._config.transfer, served, len(self._config.spec.groups)
-        )
+            return await self._http.transfer_mode()
+        return ""
 
     # Workers
 
     def _open_rpc(self, dialect: Dialect, rank: int) -> RpcClient:
         def observe(event: Event) -> None:
+            if isinstance(event, LateReply) and event.withdrawn:
+                return  # we were told to stop, and the server could not know
             self._ledger.add([judge_event(event, rank)])
 
         rpc = RpcClient(
@@ -262,16 +281,19 @@ class Run:
         self._rpcs.append(rpc)
         return rpc
 
-    async def _set_up_workers(self, dialect: Dialect, choice: TransferChoice) -> Workforce:
+    async def _set_up_workers(self, dialect: Dialect) -> Workforce:
         # Loaded here: the first call does not wait for numpy.
         from benchserver.kv.segment import sweep_stale
         from benchserver.workforce import Workforce
 
+        served, groups = await self._served_mode(), len(self._config.spec.groups)
+        choice = discovery.choose_transfer(self._config.transfer, served, groups)
         for name in sweep_stale():
             self._reporter.note(f"Removed {name}, left by a bench-server that was killed")
         self._workforce = force = Workforce(
             self._config,
             choice=choice,
+            served=served,
             chunk_tokens=self._server.chunk_tokens,
             nonce=self._nonce,
             clock=self._clock,
@@ -381,10 +403,11 @@ class Run:
 
     # The end
 
-    async def _clean_up(self, budget_s: float) -> None:
+    async def _clean_up(self, interrupted: bool) -> None:
         """Leave the server and this machine as they were found; never takes longer than said."""
         with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
-            await asyncio.wait_for(self._clean_server(), budget_s)
+            budget_s = _INTERRUPTED_CLEAN_UP_S if interrupted else _CLEAN_UP_S
+            await asyncio.wait_for(self._clean_server(interrupted), budget_s)
         if not self._ledger.tallies[Check.RESIDUE].passed:
             self._explain_residue()
         if self._workforce is not None:
@@ -396,13 +419,16 @@ class Run:
         self._context.destroy(linger=0)
         self._executor.shutdown(wait=False, cancel_futures=True)
 
-    async def _clean_server(self) -> None:
+    async def _clean_server(self, interrupted: bool) -> None:
         if self._server_gone:
             return
+        if self._scenario is not None:
+            with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
+                await asyncio.wait_for(self._scenario.finish(), _FINISH_WITHIN_S)
         if self._desk is not None:
             for request in list(self._desk.open_requests.values()):
                 await self._desk.settle(request)
-        if self._before is not None and self._desk is not None:
+        if self._before is not None and self._desk is not None and not interrupted:
             # Unregistering may free leaked locks, so they are counted before it.
             await self._audit(self._before, registered=True)
         if self._workforce is not None:
@@ -429,6 +455,11 @@ class Run:
                 self._ledger.add([unproven(Check.RESIDUE, one_line(error))])
                 return
         self._ledger.add([judge_residue(residue)])
+        if residue.foreign and not residue.clean:
+            self._ledger.skip(
+                Check.RESIDUE,
+                f"sessions and locks left out: {residue.foreign} other workers are registered",
+            )
 
     def _explain_residue(self) -> None:
         tally = self._ledger.tallies[Check.RESIDUE]

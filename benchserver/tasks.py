@@ -32,6 +32,30 @@ async def gather_two(first: Coroutine[Any, Any, T], second: Coroutine[Any, Any, 
         await cancel_and_wait(tasks)
 
 
+class Finishing:
+    """Runs coroutines to their end even if whoever waits for them is cancelled."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Future[Any]] = set()
+
+    async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Return the coroutine's result; a cancelled caller leaves it running."""
+        task = asyncio.ensure_future(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    async def wait(self) -> None:
+        """Wait for what still runs; if this is cancelled, so is that."""
+        if self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Future[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # looked at, so that asyncio does not complain about it
+
+
 async def cancel_and_wait(tasks: Iterable[asyncio.Future[Any]]) -> None:
     """Cancel tasks and wait until they have ended; their results and errors are dropped."""
     pending = list(tasks)

@@ -13,7 +13,7 @@ from benchserver.client.handle_mode import HandleMode
 from benchserver.client.rpc import CallFailedError, RpcClient
 from benchserver.client.transfer import TransferMode
 from benchserver.client.worker import Worker, instance_id
-from benchserver.clock import Clock
+from benchserver.clock import NS_PER_S, Clock
 from benchserver.config import RunConfig, TransferChoice
 from benchserver.errors import FatalError
 from benchserver.kv.blocks import PLACES, plan_blocks
@@ -21,6 +21,9 @@ from benchserver.kv.host import HostPool, group_patterns, place_tensors
 from benchserver.kv.pattern import GroupPattern, content_seed
 from benchserver.kv.segment import SharedSegment, require_room, segment_name
 from benchserver.tasks import gather_all, in_thread
+
+_UNREGISTER_WITHIN_S = 2.0
+"""A server that took the registration answers at once; one that did not never will."""
 
 
 class Workforce:
@@ -31,14 +34,17 @@ class Workforce:
         config: RunConfig,
         *,
         choice: TransferChoice,
+        served: str,
         chunk_tokens: int,
         nonce: bytes,
         clock: Clock,
         executor: Executor,
         cancel: threading.Event,
     ) -> None:
+        """`served` is the server's transfer mode by its own word, or "" if it is not known."""
         self._config = config
         self._choice = choice
+        self._served = served
         self._chunk_tokens = chunk_tokens
         self._nonce = nonce
         self._clock = clock
@@ -46,6 +52,7 @@ class Workforce:
         self._cancel = cancel
         self._segments: list[SharedSegment] = []
         self._registered: list[Worker] = []
+        self._unregister_ns = int(min(config.timeout_s, _UNREGISTER_WITHIN_S) * NS_PER_S)
         self.workers: list[Worker] = []
 
     async def build(self, open_rpc: Callable[[int], RpcClient]) -> None:
@@ -167,12 +174,17 @@ class Workforce:
         try:
             await worker.mode.register()
         except CallFailedError as error:
+            mode = (
+                ""
+                if self._served
+                else f"the server does not serve --transfer-mode {self._choice.value} (its flag "
+                "--supported-transfer-mode; auto serves both), or "
+            )
             raise FatalError(
-                f"rank {worker.rank}: {error}; the server does not serve --transfer-mode "
-                f"{self._choice.value} (its flag --supported-transfer-mode; auto serves both), or "
-                "it cannot map our memory or refuses this KV layout: see its log"
+                f"rank {worker.rank}: {error}; {mode}it cannot map our memory (it must run on this "
+                "host, as this user, with this /dev/shm) or refuses this KV layout: see its log"
             ) from error
 
     async def _unregister(self, worker: Worker) -> None:
         with contextlib.suppress(CallFailedError):
-            await worker.mode.unregister()
+            await worker.mode.unregister(timeout_ns=self._unregister_ns)

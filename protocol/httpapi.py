@@ -36,6 +36,8 @@ class ServerStatus:
     write_locked: int
     handle_instances: frozenset[int]
     engine_instances: frozenset[int]
+    l1_bytes: int = 0
+    """The size of L1, or 0 if the server does not say."""
 
 
 def checksums_body(
@@ -89,6 +91,7 @@ def parse_status(answer: Any) -> ServerStatus:
         write_locked=_count_at(manager, "write_locked_count"),
         handle_instances=_handle_instances(answer),
         engine_instances=_engine_instances(answer),
+        l1_bytes=_l1_bytes(manager),
     )
 
 
@@ -104,6 +107,11 @@ def _count_at(holder: dict[str, Any], name: str) -> int:
     if not is_int(value) or value < 0:
         raise RemoteProtocolError(f"/status: {name} is {clip(value)}, expected a count")
     return value
+
+
+def _l1_bytes(manager: dict[str, Any]) -> int:
+    size = manager.get("memory_total_bytes")
+    return size if is_int(size) and size > 0 else 0
 
 
 def _handle_instances(answer: dict[str, Any]) -> frozenset[int]:

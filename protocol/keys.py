@@ -48,14 +48,27 @@ def model_name_problem(name: str) -> str:
     """Say why a server would never answer for this model name, or "" if it is fine."""
     if not name:
         return "a model name must not be empty"
+    if not _is_text(name):
+        return "a model name must be valid Unicode"
     bad = sorted(set(name) & set(FORBIDDEN_IN_MODEL_NAME))
     return f"a model name must not contain {' '.join(map(ascii, bad))}" if bad else ""
+
+
+def _is_text(text: str) -> bool:
+    """Tell whether a string can be sent: bytes from an environment may be no text."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def salt_problem(salt: str) -> str:
     """Say why a server would never answer for this cache salt, or "" if it is fine."""
     if len(salt) > MAX_SALT_CHARS:
         return f"a cache salt has at most {MAX_SALT_CHARS} characters, this one has {len(salt)}"
+    if not _is_text(salt):
+        return "a cache salt must be valid Unicode"
     bad = sorted(set(salt) & set(FORBIDDEN_IN_SALT))
     return f"a cache salt must not contain {' '.join(map(ascii, bad))}" if bad else ""
 

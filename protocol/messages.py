@@ -111,11 +111,15 @@ class Reply(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LateReply:
-    """An answer to a request that had been given up `late_ns` before."""
+    """An answer to a request that had been given up `late_ns` before.
+
+    `withdrawn`: not for its deadline, but because the caller no longer wanted it.
+    """
 
     uid: int
     op: Op
     late_ns: int
+    withdrawn: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,6 +39,7 @@ MAX_TOMBSTONES = 4096
 class _End(enum.Enum):
     ANSWERED = "answered"
     GIVEN_UP = "given up"
+    WITHDRAWN = "withdrawn"
 
 
 class _Pending(NamedTuple):
@@ -104,10 +105,10 @@ class ClientSession:
         due = [uid for uid, entry in self._pending.items() if entry.deadline_ns <= now_ns]
         return tuple(self._expire_one(uid, now_ns) for uid in due)
 
-    def abandon(self, uid: int, *, now_ns: int) -> None:
+    def abandon(self, uid: int, *, now_ns: int, withdrawn: bool = False) -> None:
         """Give up one request; does nothing if it has ended already."""
         if uid in self._pending:
-            self._bury(uid, _End.GIVEN_UP, now_ns)
+            self._bury(uid, _End.WITHDRAWN if withdrawn else _End.GIVEN_UP, now_ns)
 
     def _expire_one(self, uid: int, now_ns: int) -> Expired:
         entry = self._pending[uid]
@@ -128,7 +129,12 @@ class ClientSession:
             return DuplicateReply(uid=uid, op=tombstone.op)
         # Its answer has come now: another one after this is a duplicate.
         self._tombstones[uid] = _Tombstone(op=tombstone.op, end=_End.ANSWERED, ended_ns=now_ns)
-        return LateReply(uid=uid, op=tombstone.op, late_ns=now_ns - tombstone.ended_ns)
+        return LateReply(
+            uid=uid,
+            op=tombstone.op,
+            late_ns=now_ns - tombstone.ended_ns,
+            withdrawn=tombstone.end is _End.WITHDRAWN,
+        )
 
     @staticmethod
     def _uid_of(frames: Sequence[bytes]) -> int:

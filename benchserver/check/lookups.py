@@ -35,7 +35,10 @@ def visibility(record: SequenceRecord) -> list[Finding]:
     if warm.hits >= warm.expected:
         return [passed(Check.VISIBILITY)]
     waited = f"after {warm.attempts} lookups in {warm.lag_ns / 1e6:.1f} ms"
-    text = f"stored chunks never became visible: warm LOOKUP {_counts(warm)} {waited}"
+    text = (
+        f"stored chunks never became visible: warm LOOKUP {_counts(warm)} {waited}; the STORE was "
+        "dropped, or the server's L1 has no room (it answers True then too: see its /status)"
+    )
     return [failed(Check.VISIBILITY, _at(record, text))]
 
 

@@ -18,6 +18,7 @@ from benchserver.config import (
     check_output_path,
     normalize_http_url,
     normalize_rpc_url,
+    same_file,
 )
 from benchserver.errors import FatalError, UsageError
 from shapespec import ShapeSpec, SpecError, parse_shape_spec
@@ -32,7 +33,7 @@ def build_config(options: Mapping[str, Any]) -> RunConfig:
     config = RunConfig(
         rpc_url=normalize_rpc_url(options["rpc_url"]),
         http_url=normalize_http_url(options["url"]),
-        transfer=TransferChoice(options["transfer_mode"]),
+        transfer=_transfer(options),
         spec=spec,
         num_tokens=options["num_tokens"],
         start=options["start"],
@@ -57,6 +58,14 @@ def build_config(options: Mapping[str, Any]) -> RunConfig:
     if options["use_mla"] and not config.is_mla:
         raise UsageError(f"--use-mla needs kv_size 1 in every group, the shape spec is {spec.text}")
     return config
+
+
+def _transfer(options: Mapping[str, Any]) -> TransferChoice:
+    """Return the mode to ask for: `auto` follows the transport that is required."""
+    asked = TransferChoice(options["transfer_mode"])
+    if asked is TransferChoice.AUTO and options["require_transport"] in ("shm", "inline"):
+        return TransferChoice.ENGINE_DRIVEN
+    return asked
 
 
 def _spec(options: Mapping[str, Any]) -> ShapeSpec:
@@ -89,10 +98,9 @@ def _overridden(options: Mapping[str, Any], spec: ShapeSpec) -> list[str]:
 def run_baseline(ctx: click.Context, options: Mapping[str, Any]) -> int:
     """Run, report, and return the exit code."""
     config = build_config(options)
-    for option, path in (("--json", options["json_path"]), ("--junit", options["junit_path"])):
-        if path is not None:
-            check_output_path(option, path)
+    _check_reports(options["json_path"], options["junit_path"])
     _check_mode(ctx, options)
+    _check_embedded(ctx, options)
 
     from benchserver.report.text import TextReporter, make_printer
 
@@ -122,6 +130,22 @@ def _run(config: RunConfig, options: Mapping[str, Any], reporter: Any) -> int:
     if options["junit_path"] is not None:
         write_report(options["junit_path"], junit_document(result))
     return result.exit_code
+
+
+def _check_reports(json_path: str | None, junit_path: str | None) -> None:
+    for option, path in (("--json", json_path), ("--junit", junit_path)):
+        if path is not None:
+            check_output_path(option, path)
+    if json_path is not None and junit_path is not None and same_file(json_path, junit_path):
+        raise UsageError(f"--json and --junit both name {json_path}")
+
+
+def _check_embedded(ctx: click.Context, options: Mapping[str, Any]) -> None:
+    """Refuse an address beside --embedded: that server has its own."""
+    default = click.core.ParameterSource.DEFAULT
+    for name, option in (("rpc_url", "--rpc-url"), ("url", "--url")):
+        if options["embedded"] and ctx.get_parameter_source(name) is not default:
+            raise UsageError(f"{option} and --embedded exclude each other")
 
 
 def _check_mode(ctx: click.Context, options: Mapping[str, Any]) -> None:

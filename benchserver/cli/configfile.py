@@ -65,6 +65,8 @@ def _checked(command: click.Command, document: dict[str, Any], path: str) -> dic
         elif isinstance(value, list):
             raise click.BadParameter(f"{path}: {key} is an array, expected a single value")
         else:
+            if getattr(parameters[key], "is_flag", False) and not isinstance(value, bool):
+                raise click.BadParameter(f"{path}: {key} = {value!a}: expected true or false")
             result[parameters[key].name or ""] = value
     return result
 

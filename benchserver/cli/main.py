@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -9,7 +10,7 @@ import click
 
 from benchserver.cli.configfile import load_config
 from benchserver.cli.types import StrictFloat, StrictInt
-from benchserver.errors import EXIT_FAILED, EXIT_USAGE, HarnessError, one_line
+from benchserver.errors import EXIT_FAILED, EXIT_USAGE, HarnessError, one_line, os_reason
 
 _COUNT = StrictInt(1, 2**31 - 1)
 _SEQUENCE = StrictInt(0, 1 << 40)
@@ -32,6 +33,10 @@ class OneLineGroup(click.Group):
         except HarnessError as error:
             _complain(str(error))
             sys.exit(error.exit_code)
+        except OSError as error:
+            _complain(f"cannot write: {os_reason(error)}")
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is buffered goes nowhere
+            sys.exit(EXIT_FAILED)
         except (click.Abort, KeyboardInterrupt):
             _complain("interrupted before the run began: nothing is proven")
             sys.exit(EXIT_FAILED)

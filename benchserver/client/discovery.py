@@ -32,9 +32,10 @@ async def await_port(
         except (OSError, asyncio.TimeoutError, TimeoutError) as error:
             if clock.now_ns() >= deadline_ns:
                 reason = os_reason(error) if isinstance(error, OSError) else "no answer"
+                shown = f"[{host}]" if ":" in host else host
                 raise FatalError(
-                    f"cannot reach the server at tcp://{host}:{port} ({reason}); start it, correct "
-                    "--rpc-url, or give it time with --wait-ready SECS"
+                    f"cannot reach the server at tcp://{shown}:{port} ({reason}); start it, "
+                    "correct --rpc-url, or give it time with --wait-ready SECS"
                 ) from error
             await clock.sleep_ns(_RETRY_NS)
         else:

@@ -140,9 +140,9 @@ class EngineMode:
             self._server_pool = ServerPool(info)
         self.transport = "shm" if info.shm_name else "inline"
 
-    async def unregister(self) -> None:
+    async def unregister(self, *, timeout_ns: int) -> None:
         """Take the registration back."""
-        await self._rpc.call(Op.UNREGISTER_ENGINE_DRIVEN, self._instance_id)
+        await self._rpc.call(Op.UNREGISTER_ENGINE_DRIVEN, self._instance_id, timeout_ns=timeout_ns)
 
     async def close(self) -> None:
         """Unmap the server's pool."""

@@ -83,9 +83,9 @@ class HandleMode:
             self._segment.unlink()
         self.transport = "handle"
 
-    async def unregister(self) -> None:
+    async def unregister(self, *, timeout_ns: int) -> None:
         """Let the server unmap the segment."""
-        await self._rpc.call(Op.UNREGISTER_KV_CACHE, self._instance_id)
+        await self._rpc.call(Op.UNREGISTER_KV_CACHE, self._instance_id, timeout_ns=timeout_ns)
 
     async def store(self, key: CacheKey, window: Window) -> Moved:
         """STORE; on a CPU server the reply means that our pages have been read."""

@@ -16,6 +16,7 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from benchserver.clock import NS_PER_S, Clock
+from benchserver.errors import FatalError
 from protocol.dialects import Dialect
 from protocol.messages import Event, MalformedReply, Reply
 from protocol.ops import TRAITS, Op
@@ -99,7 +100,11 @@ class RpcClient:
         self._disconnected = False
         self._closed = False
         self._look_due = False
-        self._socket.connect(url)
+        try:
+            self._socket.connect(url)
+        except zmq.ZMQError as error:
+            self._socket.close(linger=0)
+            raise FatalError(f"cannot connect to {url}: {error.strerror}") from error
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._socket.FD, self._drain)
         self._loop.add_reader(self._monitor.FD, self._drain_monitor)
@@ -119,6 +124,7 @@ class RpcClient:
         sent_ns = self._clock.now_ns()
         request = self._session.request(op, args, now_ns=sent_ns, deadline_ns=sent_ns + budget_ns)
         self._ops[request.uid] = op
+        outcome: Outcome | None = None
         try:
             self._send(request.frames, quick=not TRAITS[op].moves_data)
             outcome = self._early.pop(request.uid, None)
@@ -127,7 +133,9 @@ class RpcClient:
         finally:
             del self._ops[request.uid]
             if self._session.pending_count:  # an answer has taken it off already
-                self._session.abandon(request.uid, now_ns=self._clock.now_ns())
+                # Without an outcome the caller was cancelled.
+                now_ns = self._clock.now_ns()
+                self._session.abandon(request.uid, now_ns=now_ns, withdrawn=outcome is None)
         if isinstance(outcome, Reply):
             return outcome
         raise outcome

@@ -40,7 +40,7 @@ class TransferMode(Protocol):
         """Register the worker's KV cache with the server."""
         ...
 
-    async def unregister(self) -> None:
+    async def unregister(self, *, timeout_ns: int) -> None:
         """Take the registration back."""
         ...
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
@@ -118,9 +119,16 @@ def json_bytes(result: RunResult) -> bytes:
 
 
 def write_report(path: str, content: bytes) -> None:
-    """Write a report file whole or not at all; FatalError if it cannot be written."""
+    """Write a report file whole or not at all; FatalError if it cannot be written.
+
+    A link is followed; a pipe or a device is written to, not replaced.
+    """
     try:
-        _replace(Path(path), content)
+        target = Path(os.path.realpath(path))
+        if target.exists() and not target.is_file():
+            target.write_bytes(content)
+        else:
+            _replace(target, content)
     except OSError as error:
         raise FatalError(f"cannot write the report {path}: {error.strerror}") from error
 
@@ -130,7 +138,8 @@ def _replace(target: Path, content: bytes) -> None:
     try:
         with open(descriptor, "wb") as file:
             file.write(content)
-        os.chmod(temporary, 0o644)
+        mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o644
+        os.chmod(temporary, mode)
         os.replace(temporary, target)
     except BaseException:
         os.unlink(temporary)

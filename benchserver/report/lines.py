@@ -119,7 +119,8 @@ def _check_lines(result: RunResult) -> list[Line]:
         style = PLAIN if tally.verdict is Verdict.VALID else BAD
         numbers = f"{tally.passed:>10}{tally.failed:>10}{tally.unproven:>10}"
         ran = tally.passed or tally.failed or tally.unproven
-        lines.append(Line(f"{check.value:<14}{numbers}{'' if ran else '  (never run)'}", style))
+        aside = f"  ({tally.skipped or 'never run'})" if tally.skipped or not ran else ""
+        lines.append(Line(f"{check.value:<14}{numbers}{aside}", style))
     return lines
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, TextIO
@@ -50,14 +51,27 @@ class PlainPrinter:
         """Write one line; a reader that went away does not end the run."""
         try:
             print(line.text, file=self._stream, flush=True)
-        except BrokenPipeError:
-            self._stream = open("/dev/null", "w")  # noqa: SIM115 - lives as long as the process
+        except OSError as error:
+            self._stream = _discard_output(error)
 
     def progress(self, done: int) -> None:
         """Pipes show no progress."""
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+def _discard_output(error: OSError | None) -> TextIO:
+    """Send what is still printed nowhere, so that the process does not stumble over it at its end.
+
+    A reader that went away is nothing to tell; a full disk is.
+    """
+    if error is not None and not isinstance(error, BrokenPipeError):
+        print(f"bench-server: cannot write to standard output: {error.strerror}", file=sys.stderr)
+    nowhere = open(os.devnull, "w")  # noqa: SIM115 - lives as long as the process
+    if error is not None:
+        os.dup2(nowhere.fileno(), 1)
+    return nowhere
 
 
 class RichPrinter:
@@ -90,6 +104,8 @@ class RichPrinter:
 
 def make_printer(total: int | None) -> Printer:
     """Return the printer that standard output calls for; `total` sequences, if it is known."""
+    if sys.stdout is None:  # closed by whoever started us
+        return PlainPrinter(_discard_output(None))
     return RichPrinter(total) if sys.stdout.isatty() else PlainPrinter(sys.stdout)
 
 

@@ -37,7 +37,7 @@ from benchserver.kv.pattern import chunk_digests
 from benchserver.kv.verify import Candidate
 from benchserver.load.workload import sequence_tokens
 from benchserver.scenarios.proof import Prover, SequencePlan
-from benchserver.tasks import gather_all, in_thread
+from benchserver.tasks import Finishing, gather_all, in_thread
 from protocol.errors import ProtocolError
 from protocol.keys import CacheKey
 from protocol.ops import Op
@@ -97,6 +97,7 @@ class Baseline:
         self._past: deque[Candidate] = deque(maxlen=_REMEMBERED)
         self._steps: list[Step] = []
         self._stored_ns = 0
+        self._finishing = Finishing()
 
     async def run_sequence(self, seq: int) -> tuple[SequenceRecord, FatalError | None]:
         """Run one sequence to its end, or to the point where the server was gone."""
@@ -266,15 +267,15 @@ class Baseline:
         started_ns = self._clock.now_ns()
         moved, outcome, reason = Moved(latency_ns=0, chunks=0), Outcome.OK, ""
         try:
-            moved = await move(key, window)
+            # Run to its end whatever happens: a STORE given up between PREPARE and COMMIT would
+            # leave its reservation on the server.
+            moved = await self._finishing.run(self._move(request, worker, name, move(key, window)))
         except RefusedError as error:
             outcome, reason = Outcome.FAIL, str(error)
         except ProtocolError as error:
             outcome, reason = Outcome.FAIL, one_line(error)
         except CallFailedError as error:
             outcome, reason = Outcome.UNKNOWN, _reason(error, name)
-        if name == "RETRIEVE" and outcome is Outcome.OK and worker.kv_rank in request.unread:
-            request.unread.remove(worker.kv_rank)
         return TransferRecord(
             name=name,
             rank=worker.rank,
@@ -285,6 +286,19 @@ class Baseline:
             latency_ns=moved.latency_ns or self._clock.now_ns() - started_ns,
             reason=reason,
         )
+
+    @staticmethod
+    async def _move(
+        request: OpenRequest, worker: Worker, name: str, move: Coroutine[Any, Any, Moved]
+    ) -> Moved:
+        moved = await move
+        if name == "RETRIEVE" and worker.kv_rank in request.unread:
+            request.unread.remove(worker.kv_rank)  # its lock is given back
+        return moved
+
+    async def finish(self) -> None:
+        """After a cancelled run: wait for the transfers that were under way."""
+        await self._finishing.wait()
 
     async def _settle(
         self, work: SequencePlan, request: OpenRequest, quietly: bool = False

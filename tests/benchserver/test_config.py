@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import given
@@ -18,10 +19,10 @@ from benchserver.config import (
     check_against_chunk,
     check_config,
     check_output_path,
-    host_of,
     is_loopback,
     normalize_http_url,
     normalize_rpc_url,
+    same_file,
 )
 from benchserver.errors import UsageError
 
@@ -189,6 +190,7 @@ def test_rpc_urls(text: str, url: str) -> None:
         ("tcp://me@localhost:5555", "expected tcp://host:port"),
         ("tcp://:pw@localhost:5555", "expected tcp://host:port"),
         ("tcp://local host:5555", "expected a host and a port"),
+        ("tcp://*:5555", "expected a host and a port"),
         ("tcp://local\nhost:5555", "expected a host and a port"),
         ("tcp://höst:5555", "expected a host and a port"),
         ("tcp://[::1:5555", "Invalid IPv6 URL"),
@@ -246,7 +248,7 @@ def test_any_text_is_a_url_or_a_usage_error(text: str) -> None:
         with contextlib.suppress(UsageError):
             url = normalize(text)
             assert normalize(url) == url
-            assert host_of(url)
+            assert urlsplit(url).hostname
 
 
 @pytest.mark.parametrize(
@@ -266,11 +268,6 @@ def test_loopback(host: str, loopback: bool) -> None:
     assert is_loopback(host) is loopback
 
 
-def test_host_of() -> None:
-    assert host_of("tcp://10.0.0.1:5555") == "10.0.0.1"
-    assert host_of("tcp://[::1]:5555") == "::1"
-
-
 def test_output_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "old").touch()
@@ -280,3 +277,36 @@ def test_output_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in (*bad, "x" * 300, "a\0b"):
         with pytest.raises(UsageError, match=r"--json .*: not a file in an existing directory"):
             check_output_path("--json", path)
+
+
+@pytest.mark.parametrize(
+    ("transfer", "transport"),
+    [
+        (TransferChoice.LMCACHE_DRIVEN, "shm"),
+        (TransferChoice.LMCACHE_DRIVEN, "inline"),
+        (TransferChoice.ENGINE_DRIVEN, "handle"),
+    ],
+)
+def test_a_transport_that_the_mode_never_takes(
+    make_config: MakeConfig, transfer: TransferChoice, transport: str
+) -> None:
+    config = make_config(transfer=transfer, require_transport=transport)
+    with pytest.raises(UsageError, match=f"--require-transport {transport} never comes with"):
+        check_config(config)
+
+
+def test_an_unknown_release_is_refused_before_traffic(make_config: MakeConfig) -> None:
+    with pytest.raises(UsageError, match=r"--server-release: .*'9.9.9' is not known"):
+        check_config(make_config(server_release="9.9.9"))
+
+
+@pytest.mark.parametrize("name", ["model_name", "cache_salt"])
+def test_names_that_are_no_text(make_config: MakeConfig, name: str) -> None:
+    with pytest.raises(UsageError, match="must be valid Unicode"):
+        check_config(make_config(**{name: "\udcff"}))
+
+
+def test_same_file(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert same_file(str(tmp_path / "link"), str(tmp_path / "real"))
+    assert not same_file(str(tmp_path / "a"), str(tmp_path / "b"))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchserver.tasks import cancel_and_wait, gather_all, in_thread
+from benchserver.tasks import Finishing, cancel_and_wait, gather_all, in_thread
 
 
 class Probe:
@@ -129,3 +129,38 @@ def test_a_cancelled_caller_leaves_its_thread_to_end() -> None:
     with ThreadPoolExecutor(1) as executor:
         asyncio.run(main(executor))
     assert ended.is_set()
+
+
+def test_finishing_outlives_a_cancelled_caller() -> None:
+    async def run() -> list[str]:
+        seen: list[str] = []
+        gate, finishing = asyncio.Event(), Finishing()
+
+        async def work() -> None:
+            await gate.wait()
+            seen.append("done")
+
+        caller = asyncio.ensure_future(finishing.run(work()))
+        await asyncio.sleep(0)
+        caller.cancel()
+        await asyncio.gather(caller, return_exceptions=True)
+        assert seen == []
+        gate.set()
+        await finishing.wait()
+        return seen
+
+    assert asyncio.run(run()) == ["done"]
+
+
+def test_finishing_gives_results_and_errors() -> None:
+    async def fail() -> None:
+        raise ValueError("no")
+
+    async def run() -> None:
+        finishing = Finishing()
+        assert await finishing.run(asyncio.sleep(0, "yes")) == "yes"
+        with pytest.raises(ValueError, match="no"):
+            await finishing.run(fail())
+        await finishing.wait()
+
+    asyncio.run(run())

@@ -121,6 +121,13 @@ def test_an_answer_after_abandon_is_late(session: ClientSession) -> None:
     assert session.receive(PONG, now_ns=9) == LateReply(uid=0, op=Op.PING, late_ns=4)
 
 
+def test_an_answer_to_what_was_withdrawn_says_so(session: ClientSession) -> None:
+    ping(session)
+    session.abandon(0, now_ns=5, withdrawn=True)
+    late = LateReply(uid=0, op=Op.PING, late_ns=4, withdrawn=True)
+    assert session.receive(PONG, now_ns=9) == late
+
+
 def test_abandon_does_nothing_to_what_has_ended_or_never_was(session: ClientSession) -> None:
     ping(session)
     session.receive(PONG, now_ns=1)

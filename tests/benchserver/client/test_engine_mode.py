@@ -182,7 +182,7 @@ def test_what_is_registered(open_pool: OpenPool, text: str, expected: dict[str, 
         assert mode.transport == ""
         await mode.register()
         assert mode.transport == "inline"
-        await mode.unregister()
+        await mode.unregister(timeout_ns=1_000_000_000)
         await mode.close()
 
     with open_pool(text) as (pool, _), ThreadPoolExecutor(1) as executor:

@@ -145,7 +145,7 @@ def test_an_answer_of_false_is_a_refusal(open_pool: OpenPool, name: str) -> None
 
 def test_unregister_and_close(open_pool: OpenPool) -> None:
     async def main(mode: HandleMode) -> None:
-        await mode.unregister()
+        await mode.unregister(timeout_ns=1_000_000_000)
         await mode.close()
 
     with open_pool(SPEC) as (pool, segment):

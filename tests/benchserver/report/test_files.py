@@ -235,3 +235,26 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(FatalError, match=r"cannot write the report .*: Is a directory"):
         write_report(str(tmp_path / "report.json"), b"x")
     assert os.listdir(tmp_path) == ["report.json"]
+
+
+def test_a_link_is_followed_and_the_mode_kept(tmp_path: Path) -> None:
+    real, link = tmp_path / "real.json", tmp_path / "link.json"
+    real.write_bytes(b"old")
+    real.chmod(0o600)
+    link.symlink_to(real)
+    write_report(str(link), b"new")
+    assert link.is_symlink()
+    assert real.read_bytes() == b"new"
+    assert real.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_pipe_is_written_to_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_report(str(pipe), b"report")
+        assert os.read(reader, 100) == b"report"
+        assert pipe.is_fifo()
+    finally:
+        os.close(reader)
