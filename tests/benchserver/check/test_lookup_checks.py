@@ -107,8 +107,8 @@ def test_cold_lookups_without_an_answer(
             failed(
                 Check.VISIBILITY,
                 "seq=3: stored chunks never became visible: warm LOOKUP hit 1/2 chunks, expected "
-                "2/2 after 9 lookups in 2003.5 ms; the STORE was dropped, or the server's L1 has no "
-                "room (it answers True then too: see its /status)",
+                "2/2 after 9 lookups in 2003.5 ms; the STORE was dropped, or the server's L1 has "
+                "no room (it answers True then too: see its /status)",
             ),
             failed(Check.WARM_LOOKUP, "seq=3: warm LOOKUP hit 1/2 chunks, expected 2/2"),
         ),

@@ -478,6 +478,34 @@ def test_an_object_that_is_written_again_while_it_is_evicted_stays(tmp_path: Pat
     asyncio.run(main())
 
 
+def test_writes_of_one_key_take_turns(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with opened(tmp_path) as tier:
+            async with tier._locks.of(name_of(key_bytes(key(1)))):
+                write = asyncio.ensure_future(tier.write(key(1), content(1, 500)))
+                await tier.write(key(2), content(2, 500))
+                await asyncio.wait([write], timeout=0.02)
+                assert not write.done()
+            await write
+            await expect(tier, key(1), content(1, 500))
+
+    asyncio.run(main())
+
+
+def test_what_is_used_while_its_eviction_waits_is_not_evicted(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with opened(tmp_path, ROOM_FOR_THREE) as tier:
+            await fill_three(tier)
+            async with tier._locks.of(name_of(key_bytes(key(0)))):
+                write = asyncio.ensure_future(tier.write(key(3), content(3, 1000)))
+                await asyncio.wait([write], timeout=0.02)
+                assert await tier.probe([key(0)]) == 1
+            await write
+            assert await there(tier, 0, 1, 2, 3) == [0, 2, 3]
+
+    asyncio.run(main())
+
+
 # kill -9.
 
 KILLS = 10

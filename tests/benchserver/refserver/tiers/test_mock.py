@@ -14,7 +14,7 @@ import pytest
 
 from benchserver.clock import NS_PER_MS, Clock, VirtualClock
 from benchserver.refserver.tiers import mock
-from benchserver.refserver.tiers.blobs import Blob
+from benchserver.refserver.tiers.blobs import Blob, Blobs
 from benchserver.refserver.tiers.config import GB, MockConfig
 from benchserver.refserver.tiers.mock import MockTier
 from benchserver.refserver.tiers.tier import TierError, TierMissError
@@ -348,20 +348,19 @@ def test_buffers_are_used_again_and_their_number_is_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("benchserver.refserver.tiers.blobs.MAX_SPARE_BYTES", 2500)
+    blobs = Blobs()
 
-    async def main() -> None:
-        async with opened(VirtualClock()) as tier:
-            await fill(tier, 1)
-            assert tier._blobs.spare_bytes == 0
-            await fill(tier, 1)
-            assert tier._blobs.spare_bytes == 1000
-            await fill(tier, 2)
-            assert tier._blobs.spare_bytes == 0
-            for _ in range(5):
-                await asyncio.gather(*(tier.write(key(1), content(1, 1000)) for _ in range(4)))
-                await tier.flush()
-                assert tier._blobs.spare_bytes <= 2500
-            await expect(tier, key(1), content(1, 1000))
-            await expect(tier, key(2), content(2, 1000))
+    def spare_after_dropping(*sizes: int) -> int:
+        for blob in [blobs.new(nbytes) for nbytes in sizes]:
+            blobs.drop(blob)
+        return blobs.spare_bytes
 
-    asyncio.run(main())
+    assert spare_after_dropping(1000) == 1000
+    blob = blobs.new(1000)
+    assert blobs.spare_bytes == 0
+    blobs.drop(blob)
+    assert blobs.new(1000).data is blob.data
+    assert spare_after_dropping(1000, 1000, 1000) == 2000, "no more than the limit"
+    assert spare_after_dropping(400) == 2400
+    assert spare_after_dropping(300) == 300, "other sizes go"
+    assert spare_after_dropping(2501) == 0

@@ -1,0 +1,331 @@
+"""Each fault does what its row says: on the server's own handlers, without sockets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchserver.clock import NS_PER_MS, NS_PER_S
+from benchserver.errors import UsageError
+from benchserver.refserver.faults import replies
+from benchserver.refserver.faults.table import FAULTS
+from benchserver.refserver.refusal import RefusalError
+from protocol.keys import CacheKey
+from protocol.messages import VOID
+from protocol.ops import Op
+from tests.faultstage import CHUNK, DONE, OP, UID, Stage, key, play
+
+
+def test_without_a_fault_nothing_is_wrapped() -> None:
+    async def scene(stage: Stage) -> None:
+        plain = dict(stage.handlers)
+        stage.switch()
+        assert stage.handlers == plain
+        stage.switch("flip_byte", "lost_reply", "ignored_prefix", "digest_500")
+        assert {op for op in plain if stage.handlers[op] is not plain[op]} == {
+            Op.RETRIEVE,
+            Op.PREPARE_RETRIEVE,
+            Op.COMMIT_RETRIEVE,
+        }
+        assert stage.road.tamper is not None
+        assert stage.board.answer_of("/cache/checksums") is not None
+        chain = stage.core.namer.chain
+        stage.switch()
+        assert stage.handlers == plain
+        assert stage.road.tamper is None
+        assert stage.board.answer_of("/cache/checksums") is None
+        assert stage.core.namer.chain is not chain
+        await stage.round_trip()
+        assert stage.restored(0).all()
+        assert stage.restored(1).all()
+
+    play(scene)
+
+
+def test_a_mistake_leaves_the_set_as_it_was() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.switch("leak_session@2")
+        with pytest.raises(UsageError):
+            stage.switch("flip_byte", "nonsense")
+        assert [f["fault"] for f in stage.board.document()["faults"]] == ["leak_session@2"]
+
+    play(scene)
+
+
+# STORE, LOOKUP, leaks
+
+
+@pytest.mark.parametrize(
+    ("switch", "hits"),
+    [
+        ("drop_store", 0),
+        ("drop_store:rank=1", 0),
+        ("drop_store@3+", 2),
+        ("stuck_store", 0),
+        ("lost_chunk", 1),
+        ("full_l1", 0),
+        ("clear_between", 0),
+        ("miscount_up", 3),
+        ("miscount_down", 1),
+        ("hole_counted", 2),
+        ("refuse_store", 2),
+    ],
+)
+def test_what_a_lookup_finds_after_a_store(switch: str, hits: int) -> None:
+    async def scene(stage: Stage) -> None:
+        stage.switch(switch)
+        ok = switch != "refuse_store"
+        for rank in range(2):
+            assert await stage.store("a", rank) == replace(DONE, ok=ok)
+        assert await stage.lookup("a") == hits
+        assert await stage.lookup("other") == 0
+
+    play(scene)
+
+
+def test_a_hole_that_is_counted_cannot_be_retrieved() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.switch("hole_counted")
+        for rank in range(2):
+            await stage.store("a", rank)
+        assert await stage.lookup("a") == 2
+        assert await stage.retrieve("a") == replace(DONE, ok=False)
+
+    play(scene)
+
+
+def test_a_miss_is_counted_as_a_hit() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.switch("miscount_cold@2")
+        assert [await stage.lookup(name) for name in "abc"] == [0, 1, 0]
+
+    play(scene)
+
+
+def test_an_early_acknowledged_store_comes_later() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.switch("early_ack:300ms")
+        for rank in range(2):
+            assert await stage.store("a", rank) == DONE
+        assert await stage.lookup("a") == 0
+        await stage.call(Op.END_SESSION, "a")
+        started_ns = stage.core.clock.now_ns()
+        await stage.later.pop(0)
+        assert stage.core.clock.now_ns() - started_ns == 300 * NS_PER_MS
+        await stage.later.pop(0)
+        assert stage.core.sessions.count == 0
+        assert await stage.lookup("a") == 2
+
+    play(scene)
+
+
+def test_tenants_and_prefixes() -> None:
+    async def scene(stage: Stage) -> None:
+        async def found(name: str, **changes: Any) -> int:
+            hits: int = await stage.lookup(name, **changes)
+            return hits
+
+        tail = [ord("a")] * CHUNK
+        behind = {"token_ids": [1, 2, 3, 4, *tail]}
+        alone = {"token_ids": tail, "end": CHUNK}
+        for rank in range(2):
+            await stage.store("a", rank, cache_salt="one", **behind)
+        assert await found("b", cache_salt="two", **behind) == 0
+        assert await found("c", cache_salt="one", **alone) == 0
+        stage.switch("ignored_salt", "ignored_prefix")
+        for rank in range(2):
+            await stage.store("d", rank, cache_salt="one", **behind)
+        assert await found("e", cache_salt="two", **behind) == 2
+        assert await found("f", cache_salt="one", **alone) == 1
+
+    play(scene)
+
+
+def test_prefetches_run_for_a_while_or_for_ever() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.switch("slow_prefetch:30ms@2")
+        assert await stage.lookup("a") == 0
+        assert await stage.lookup("b") is VOID
+        await stage.core.clock.sleep_ns(29 * NS_PER_MS)
+        assert await stage.call(Op.QUERY_PREFETCH_STATUS, "b") is VOID
+        await stage.core.clock.sleep_ns(NS_PER_MS)
+        assert await stage.call(Op.QUERY_PREFETCH_STATUS, "b") == 0
+        stage.switch("stuck_prefetch")
+        assert await stage.lookup("c") is VOID
+        await stage.core.clock.sleep_ns(3600 * NS_PER_S)
+        assert await stage.call(Op.QUERY_PREFETCH_STATUS, "c") is VOID
+
+    play(scene)
+
+
+def test_leaks() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.switch("leak_lock", "leak_session", "leak_registration")
+        await stage.round_trip()
+        assert stage.locks() == 4
+        assert await stage.call(Op.END_SESSION, "a") is VOID
+        assert stage.core.sessions.count == 1
+        assert await stage.call(Op.UNREGISTER_KV_CACHE, 0) is VOID
+        assert sorted(stage.core.registry.mapped) == [0, 1]
+
+    play(scene)
+
+
+# Replies, and calls that get none
+
+
+@pytest.mark.parametrize(
+    ("switch", "sent"),
+    [
+        ("lost_reply:NOOP", []),
+        ("duplicate_reply:NOOP", [(UID, OP, b"\xa2OK")] * 2),
+        ("cut_reply:NOOP", [(UID,)]),
+        ("wrong_op:NOOP", [(UID, b"\x16", b"\xa2OK")]),
+        ("foreign_uid:NOOP", [(b"\xce\x40\x00\x00\x00", OP, b"\xa2OK")]),
+        (
+            "unknown_uid:NOOP",
+            [(b"\xce\x40\x00\x00\x00", OP, b"\xa2OK"), (UID, OP, b"\xa2OK")],
+        ),
+        ("lost_reply:PING", [(UID, OP, b"\xa2OK")]),
+        ("lost_reply:NOOP@2", [(UID, OP, b"\xa2OK")]),
+    ],
+)
+def test_what_leaves_the_server(switch: str, sent: list[tuple[bytes, ...]]) -> None:
+    async def scene(stage: Stage) -> None:
+        stage.switch(switch)
+        assert await stage.road.deliver(Op.NOOP, (), "OK") == sent
+
+    play(scene)
+
+
+def test_noise_and_late_replies() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.switch("garbled_reply:NOOP")
+        [(uid, op, noise)] = await stage.road.deliver(Op.NOOP, (), "OK")
+        assert (uid, op, len(noise)) == (UID, OP, replies.NOISE_BYTES)
+        stage.switch("late_reply:NOOP,300ms")
+        assert await stage.road.deliver(Op.NOOP, (), "OK") == []
+        started_ns = stage.core.clock.now_ns()
+        await stage.later.pop()
+        assert stage.core.clock.now_ns() - started_ns == 300 * NS_PER_MS
+        assert stage.road.sent == [(UID, OP, b"\xa2OK")]
+
+    play(scene)
+
+
+def test_requests_are_lost_or_slow() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.switch("lost_request:ANY@2+")
+        assert await stage.call(Op.NOOP) == "OK"
+        for op in (Op.NOOP, Op.GET_CHUNK_SIZE):
+            with pytest.raises(RefusalError):
+                await stage.call(op)
+        stage.switch("delay:NOOP,50ms")
+        started_ns = stage.core.clock.now_ns()
+        assert await stage.call(Op.NOOP) == "OK"
+        assert await stage.call(Op.GET_CHUNK_SIZE) == CHUNK
+        assert stage.core.clock.now_ns() - started_ns == 50 * NS_PER_MS
+
+    play(scene)
+
+
+def test_the_process_stops_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("time.sleep", slept.append)
+
+    async def scene(stage: Stage) -> None:
+        stage.switch("freeze:NOOP,3s@2")
+        assert [await stage.call(Op.NOOP) for _ in range(3)] == ["OK"] * 3
+        assert slept == [3.0]
+
+    play(scene)
+
+
+async def store_and_reply(stage: Stage, name: str) -> None:
+    await stage.road.deliver(Op.STORE, (key(name, 0),), await stage.store(name))
+
+
+@pytest.mark.parametrize(
+    ("step", "handled", "sent"), [("arrived", 0, 0), ("done", 1, 0), ("replied", 1, 1)]
+)
+def test_the_process_dies_where_it_is_told(
+    step: str, handled: int, sent: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class DiedError(Exception):
+        pass
+
+    def die(code: int) -> None:
+        assert code == replies.CRASH_CODE
+        raise DiedError
+
+    monkeypatch.setattr("os._exit", die)
+
+    async def scene(stage: Stage) -> None:
+        stage.switch(f"crash:STORE,{step}@2")
+        await store_and_reply(stage, "a")
+        stage.road.sent.clear()
+        with pytest.raises(DiedError):
+            await store_and_reply(stage, "b")
+        stage.board.replace(())
+        for name, rows in (("a", 2), ("b", 2 * handled)):
+            found = stage.core.rows_of(key(name, 0))
+            assert stage.core.cache.lock_prefix(found, readers=1, now_ns=0) == rows
+        assert len(stage.road.sent) == sent
+
+    play(scene)
+
+
+# Whatever a client sends, no fault makes the server fail: an error would end it.
+
+ints = st.sampled_from([-1, 0, 1, 2, 4, 8, 12, 2**40])
+keys = st.builds(
+    CacheKey,
+    model_name=st.just("m"),
+    world_size=st.sampled_from([1, 2, -1, 2**60]),
+    worker_id=st.none() | ints,
+    token_ids=st.lists(st.integers(0, 2), max_size=12),
+    start=ints,
+    end=ints,
+    request_id=st.sampled_from(["r", "s"]),
+    num_kv_readers=ints,
+)
+tables = st.lists(st.lists(ints, max_size=6), max_size=3)
+REQUESTS: dict[Op, st.SearchStrategy[Any]] = {
+    Op.LOOKUP: st.tuples(keys, ints),
+    Op.QUERY_PREFETCH_STATUS: st.tuples(st.sampled_from(["r", "s", "t"])),
+    Op.STORE: st.tuples(keys, ints, tables, st.just(b"")),
+    Op.RETRIEVE: st.tuples(keys, ints, tables, st.just(b""), ints),
+    Op.PREPARE_STORE: st.tuples(keys, ints),
+    Op.COMMIT_STORE: st.tuples(keys, ints, st.binary(max_size=8)),
+    Op.PREPARE_RETRIEVE: st.tuples(keys, ints),
+    Op.COMMIT_RETRIEVE: st.tuples(keys, ints),
+    Op.END_SESSION: st.tuples(st.just("r")),
+}
+SAFE = [name for name in FAULTS if name not in ("crash", "freeze")]
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.sampled_from(SAFE), min_size=1, max_size=4),
+    st.lists(
+        st.sampled_from(list(REQUESTS)).flatmap(lambda op: st.tuples(st.just(op), REQUESTS[op])),
+        max_size=10,
+    ),
+)
+def test_no_request_makes_a_fault_fail(
+    names: list[str], requests: list[tuple[Op, tuple[Any, ...]]]
+) -> None:
+    async def scene(stage: Stage) -> None:
+        stage.switch(*names)
+        for op, args in requests:
+            try:
+                result = await stage.call(op, *args)
+                await stage.road.deliver(op, args, result)
+            except RefusalError:
+                continue
+
+    play(scene)

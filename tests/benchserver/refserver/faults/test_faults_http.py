@@ -1,0 +1,141 @@
+"""POST and GET /faults, and faults of the HTTP API itself, on a whole server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+
+from benchserver.refserver.server import ServerConfig, serve
+
+WITHIN_S = 10.0
+Ask = Callable[..., Awaitable[tuple[int, Any]]]
+
+
+@asynccontextmanager
+async def serving(*faults: str) -> AsyncIterator[tuple[Ask, list[str]]]:
+    """A server with these faults, and what asks its HTTP API."""
+    ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    stop, lines = asyncio.Event(), list[str]()
+    server = asyncio.create_task(
+        serve(
+            ServerConfig(l1_bytes=1 << 20, faults=faults),
+            on_ready=lambda _, http_port: ready.set_result(http_port),
+            stop=stop,
+            journal=lines.append,
+        )
+    )
+    try:
+        port = await asyncio.wait_for(ready, WITHIN_S)
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
+
+            async def ask(path: str, body: Any = None, data: bytes | None = None) -> Any:
+                method = "GET" if body is None and data is None else "POST"
+                async with session.request(method, path, json=body, data=data) as response:
+                    text = await response.text()
+                    try:
+                        return response.status, json.loads(text)
+                    except ValueError:
+                        return response.status, text
+
+            yield ask, lines
+    finally:
+        stop.set()
+        await asyncio.wait_for(server, WITHIN_S)
+
+
+def play(scene: Callable[[Ask], Awaitable[None]], *faults: str) -> None:
+    async def main() -> None:
+        async with serving(*faults) as (ask, _):
+            await scene(ask)
+
+    asyncio.run(main())
+
+
+def names(document: Any) -> list[str]:
+    return [fault["fault"] for fault in document["faults"]]
+
+
+def test_faults_of_the_start_are_listed_and_replaced() -> None:
+    async def scene(ask: Ask) -> None:
+        status, document = await ask("/faults")
+        assert (status, names(document)) == (200, ["leak_session", "flip_byte:layer=1@3"])
+        assert document["faults"][0] == {
+            "fault": "leak_session",
+            "meaning": "END_SESSION is acknowledged and ends nothing",
+            "calls": 0,
+            "fired": 0,
+        }
+        status, document = await ask("/faults", {"faults": ["status_500@2"]})
+        assert (status, names(document)) == (200, ["status_500@2"])
+        assert [(await ask("/status"))[0] for _ in range(3)] == [200, 500, 200]
+        document = (await ask("/faults"))[1]
+        assert (document["faults"][0]["calls"], document["faults"][0]["fired"]) == (3, 1)
+        status, document = await ask("/faults", {"faults": []})
+        assert (status, names(document)) == (200, [])
+
+    play(scene, "leak_session", "flip_byte:layer=1@3")
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b'{"faults": ["nonsense"]}', "fault 'nonsense': no such fault"),
+        (b'{"faults": ["flip_byte", "flip_byte:x"]}', "layer 'x', expected"),
+        (b'{"faults": "flip_byte"}', "faults is 'flip_byte', expected"),
+        (b'{"faults": [1]}', "faults is [1], expected"),
+        (b"{}", "faults is None, expected"),
+        (b"[]", "the body is no JSON object"),
+        (b"", "the body is not JSON"),
+        (b'{"faults": ["a\\nb"]}', r"fault 'a\nb': no such fault"),
+    ],
+)
+def test_a_mistake_is_one_line_and_changes_nothing(body: bytes, expected: str) -> None:
+    async def scene(ask: Ask) -> None:
+        status, document = await ask("/faults", data=body)
+        assert status == 400
+        assert expected in document["detail"]
+        assert document["detail"].isprintable()
+        assert names((await ask("/faults"))[1]) == ["leak_session"]
+
+    play(scene, "leak_session")
+
+
+def test_status_lies_and_halves() -> None:
+    async def scene(ask: Ask) -> None:
+        counts = [(await ask("/status"))[1]["active_sessions"] for _ in range(3)]
+        assert counts == [1, 2, 3]
+
+    play(scene, "status_lies")
+
+
+def test_an_answer_that_hangs_does_not_hold_up_the_end() -> None:
+    async def scene(ask: Ask) -> None:
+        body = {"block_ids": [1], "chunk_size": 1, "instance_id": 1}
+        assert (await ask("/cache/checksums", body))[0] == 404
+        assert (await ask("/faults", {"faults": ["digest_hangs"]}))[0] == 200
+        with pytest.raises((asyncio.TimeoutError, TimeoutError)):
+            await asyncio.wait_for(ask("/cache/checksums", body), 0.1)
+        assert (await ask("/healthcheck"))[0] == 200
+
+    play(scene)
+
+
+def test_an_answer_is_cut_or_halved_with_its_status_kept() -> None:
+    async def scene(ask: Ask) -> None:
+        body = {"block_ids": [1], "chunk_size": 1, "instance_id": 1}
+        await ask("/faults", {"faults": ["digest_half_json"]})
+        status, text = await ask("/cache/checksums", body)
+        assert status == 404
+        assert text.startswith('{"detail": "inst')
+        assert '"}' not in text
+        await ask("/faults", {"faults": ["digest_cut"]})
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await ask("/cache/checksums", body)
+
+    play(scene)

@@ -1,0 +1,111 @@
+"""The command itself, with real servers and benches: a few faults, and a clean end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.mitm.bench import ROOT, bench_environment
+from tests.mitm.memory import SHM_DIR
+
+WITHIN_S = 100.0
+COMMAND = [sys.executable, "-m", "benchserver", "selftest"]
+
+
+def start(*options: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*COMMAND, *options],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=bench_environment(),
+        start_new_session=True,
+    )
+
+
+def children_of(pid: int) -> list[int]:
+    """Return the living children of a process, by /proc."""
+    found: list[int] = []
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit():
+            try:
+                state, parent = (path / "stat").read_text().rpartition(")")[2].split()[:2]
+            except OSError:
+                continue  # it ended meanwhile
+            if int(parent) == pid and state != "Z":
+                found.append(int(path.name))
+    return found
+
+
+def pools_of(pid: int) -> list[str]:
+    return [path.name for path in SHM_DIR.iterdir() if f"selftest{pid}-" in path.name]
+
+
+def test_three_faults(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    names = ("flip_byte", "leak_session", "early_ack")
+    only = [word for name in names for word in ("--only", name)]
+    process = start(*only, "--json", str(report))
+    stdout, stderr = process.communicate(timeout=WITHIN_S)
+    assert process.returncode == 0, stdout + stderr
+    assert stderr == ""
+    document = json.loads(report.read_bytes())
+    assert document["ok"]
+    assert {run["fault"] for run in document["runs"]} == set(names)
+    assert {run["transport"] for run in document["runs"]} == {"handle", "shm", "inline"}
+    for run in document["runs"]:
+        assert run["exit"] == run["expected_exit"]
+        assert bool(run["caught_by"]) is bool(run["expected_checks"])
+    lines = stdout.splitlines()
+    assert lines[-1].startswith("SELFTEST: PASS, 3 faults in ")
+    assert len(lines) == len(document["runs"]) + 2
+    assert not pools_of(process.pid)
+
+
+def test_ctrl_c_ends_every_child() -> None:
+    process = start("--only", "stuck_prefetch", "--only", "swap_chunks", "--jobs", "3")
+    deadline = time.monotonic() + WITHIN_S
+    while len(children_of(process.pid)) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    children = children_of(process.pid)
+    assert children
+    os.kill(process.pid, signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=WITHIN_S)
+    assert process.returncode == 1
+    assert "SELFTEST: interrupted, nothing is proven (exit 1)" in stdout
+    assert "Traceback" not in stdout + stderr
+    assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
+    assert not pools_of(process.pid)
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "expected"),
+    [
+        (("--only", "nonsense"), 2, "--only 'nonsense': no such fault; known: none, delay, "),
+        (("--jobs", "0"), 2, "0 is out of range"),
+        (("--json", "/nowhere/x"), 2, "--json /nowhere/x: not a file in an existing directory"),
+    ],
+)
+def test_wrong_usage(options: tuple[str, ...], code: int, expected: str) -> None:
+    process = start(*options)
+    stdout, stderr = process.communicate(timeout=WITHIN_S)
+    assert (process.returncode, stdout) == (code, "")
+    assert expected in stderr
+    assert stderr.count("\n") == 1
+
+
+def test_the_list() -> None:
+    process = start("--list", "--only", "crash")
+    stdout, _ = process.communicate(timeout=WITHIN_S)
+    assert process.returncode == 0
+    assert "crash:STORE [handle]" in stdout
+    assert "exit 1, by run, store" in stdout
