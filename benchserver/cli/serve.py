@@ -39,8 +39,8 @@ def fault_lines() -> list[str]:
     from benchserver.refserver.faults.table import FAULTS
 
     lines = [
-        "A switch is NAME[:ARGS][@WHEN].  ARGS are values, or NAME=VALUE, with commas between them.",
-        f"WHEN is {FORMS}, and counts the calls that the fault is meant for; without it, every one.",
+        "A switch is NAME[:ARGS][@WHEN].  ARGS are values or NAME=VALUE, with commas between them.",
+        f"WHEN is {FORMS}: which of the calls that the fault is meant for.  [default: all]",
         "",
     ]
     width = max(len(fault.form) for fault in FAULTS.values())

@@ -91,7 +91,7 @@ class HttpServer:
     async def _replace_faults(self, request: web.Request) -> web.Response:
         try:
             self._board.replace(_fault_texts(await _json_map(request)))
-        except UsageError as error:
+        except (UsageError, _BadRequestError) as error:
             raise _BadRequestError(HTTPStatus.BAD_REQUEST, str(error)) from error
         return web.json_response(self._board.document())
 
@@ -176,7 +176,8 @@ def _tampering(board: Switchboard) -> Any:
 async def _send_answer(request: web.Request, answer: HttpAnswer) -> web.StreamResponse:
     if not answer.cut:
         return web.Response(status=answer.status, body=answer.body, content_type="application/json")
-    response = web.StreamResponse(headers={"Content-Length": str(len(answer.body))})
+    length = {"Content-Length": str(len(answer.body))}
+    response = web.StreamResponse(status=answer.status, headers=length)
     await response.prepare(request)
     await response.write(answer.body[: len(answer.body) // 2])
     if request.transport is not None:

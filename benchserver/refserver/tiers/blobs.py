@@ -47,8 +47,11 @@ class Blobs:
         spare = self._spare.get(nbytes)
         if not spare:
             return Blob(np.empty(nbytes, dtype=np.uint8))
+        data = spare.pop()
         self.spare_bytes -= nbytes
-        return Blob(spare.pop())
+        if not spare:
+            del self._spare[nbytes]
+        return Blob(data)
 
     def drop(self, blob: Blob) -> None:
         """Give a blob up, as soon as nobody reads it."""
@@ -73,10 +76,9 @@ class Blobs:
         self.spare_bytes = 0
 
     def _take_back(self, data: Bytes) -> None:
-        if data.nbytes > MAX_SPARE_BYTES:
-            return
-        if self.spare_bytes + data.nbytes > MAX_SPARE_BYTES:
-            # Sizes may have changed: what is wanted now comes back soon.
+        if self.spare_bytes + data.nbytes > MAX_SPARE_BYTES and data.nbytes not in self._spare:
+            # Sizes have changed: what was spare is not wanted any more.
             self.clear()
-        self._spare.setdefault(data.nbytes, []).append(data)
-        self.spare_bytes += data.nbytes
+        if self.spare_bytes + data.nbytes <= MAX_SPARE_BYTES:
+            self._spare.setdefault(data.nbytes, []).append(data)
+            self.spare_bytes += data.nbytes

@@ -123,6 +123,7 @@ class MockTier:
             try:
                 await self._copy_out(stored, out.cast("B"))
                 await self._carried(self._reads, transfer)
+                self._reads.woke_late(self._clock.now_ns() - transfer.finish_ns)
             finally:
                 self._reads.withdraw(transfer)
 
@@ -228,7 +229,6 @@ class MockTier:
             now_ns = self._clock.now_ns()
             finish_ns = line.finish_ns(transfer, now_ns)
             if finish_ns <= now_ns:
-                line.woke_late(now_ns - finish_ns)
                 return
             await self._sleep_until(finish_ns)
 

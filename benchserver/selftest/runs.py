@@ -1,0 +1,216 @@
+"""Makes the runs: a server and a bench as processes, each with a deadline, a few at a time.
+
+Nothing that was started outlives `run_cases`: not after an error, not after Ctrl-C.  A server ends
+with its standard input, so it goes with us even after SIGKILL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from benchserver.clock import NS_PER_S, Clock
+from benchserver.errors import FatalError, one_line
+from benchserver.refserver.config import POOL_PREFIX
+from benchserver.selftest.case import HANDLE, SHM, Case
+from benchserver.selftest.judge import NOT_ASKED, Ended, Row, judge
+
+SPEC = "(2,112,16,2,8):float16:3"
+SEED = 20250817
+L1_GB = "0.03125"
+_READY_WITHIN_S = 20.0
+RUN_WITHIN_S = 40.0
+"""A run takes two seconds; the faults of silence take five."""
+
+_STOP_WITHIN_S = 4.0
+_ASK_WITHIN_S = 5.0
+_MAX_OUTPUT_BYTES = 1 << 20
+_TAIL_CHARS = 600
+_SHM_DIR = Path("/dev/shm")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Server:
+    rpc_url: str
+    http_url: str
+    process: Process
+
+
+async def run_cases(
+    cases: Sequence[Case], *, jobs: int, clock: Clock, on_row: Callable[[Row], None]
+) -> list[Row]:
+    """Run all cases, `jobs` at a time; `on_row` hears of each in their order."""
+    gate = asyncio.Semaphore(jobs)
+
+    async def run_one(number: int, case: Case) -> Row:
+        async with gate:
+            return judge(case, await _run_case(number, case, clock))
+
+    tasks = [asyncio.ensure_future(run_one(n, case)) for n, case in enumerate(cases)]
+    rows: list[Row] = []
+    try:
+        for task in tasks:
+            rows.append(await task)
+            on_row(rows[-1])
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return rows
+
+
+async def _run_case(number: int, case: Case, clock: Clock) -> Ended:
+    started_ns = clock.now_ns()
+    try:
+        ended = await asyncio.wait_for(_run_both(number, case), RUN_WITHIN_S)
+    except (asyncio.TimeoutError, TimeoutError):
+        ended = Ended(trouble=f"the run did not end within {RUN_WITHIN_S:g} s")
+    except FatalError as error:
+        ended = Ended(trouble=one_line(error))
+    return replace(ended, wall_s=(clock.now_ns() - started_ns) / NS_PER_S)
+
+
+async def _run_both(number: int, case: Case) -> Ended:
+    with tempfile.TemporaryDirectory(prefix="bench-server-selftest-") as folder:
+        async with _serving(number, case, Path(folder)) as server:
+            if case.before is not None:
+                first = await _bench(server, case, case.before, Path(folder, "before.json"))
+                if first.exit_code != 0:
+                    return Ended(trouble=f"the run before ended with exit {first.exit_code}")
+            ended = await _bench(server, case, case.options, Path(folder, "report.json"))
+            return replace(ended, fired=await _fired(server))
+
+
+@asynccontextmanager
+async def _serving(number: int, case: Case, folder: Path) -> AsyncIterator[_Server]:
+    pool = f"selftest{os.getpid()}-{number}" if case.transport == SHM else ""
+    words = ["serve", "--port", "0", "--http-port", "0", "--stop-with-stdin"]
+    words += ["--l1-size-gb", L1_GB, "--shm-name", pool]
+    words += [*case.serve, *(("--fault", case.switch) if case.switch else ())]
+    log = folder / "server.log"
+    with log.open("wb") as errors:
+        process = await _start(words, stdin=PIPE, stderr=errors.fileno())
+    try:
+        yield await _ready(process, log)
+    finally:
+        await _end_server(process)
+        if pool:  # a server that was killed, or killed itself, leaves it behind
+            with contextlib.suppress(FileNotFoundError):
+                (_SHM_DIR / (POOL_PREFIX + pool)).unlink()
+
+
+async def _start(words: Sequence[str], *, stdin: int, stderr: int) -> Process:
+    """Start our own command; in a session of its own, so that Ctrl-C reaches us alone."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("BENCH_SERVER_")}
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "benchserver",
+        *words,
+        stdin=stdin,
+        stdout=PIPE,
+        stderr=stderr,
+        env=environment,
+        start_new_session=True,
+        limit=_MAX_OUTPUT_BYTES,
+    )
+
+
+async def _ready(process: Process, log: Path) -> _Server:
+    assert process.stdout is not None
+    try:
+        line = await asyncio.wait_for(process.stdout.readline(), _READY_WITHIN_S)
+        ports = json.loads(line)
+        rpc_port, http_port = int(ports["rpc_port"]), int(ports["http_port"])
+    except (asyncio.TimeoutError, TimeoutError, ValueError, TypeError, KeyError) as error:
+        raise FatalError(
+            f"the embedded server did not start; it said: {one_line(_tail(log)) or 'nothing'}"
+        ) from error
+    return _Server(
+        rpc_url=f"tcp://127.0.0.1:{rpc_port}",
+        http_url=f"http://127.0.0.1:{http_port}",
+        process=process,
+    )
+
+
+def _tail(log: Path) -> str:
+    return log.read_text(errors="replace")[-_TAIL_CHARS:]
+
+
+async def _end_server(process: Process) -> None:
+    assert process.stdin is not None
+    process.stdin.close()
+    await _reap(process)
+
+
+async def _reap(process: Process) -> None:
+    """Wait for a process that should end by itself, and kill it if it does not."""
+    try:
+        await asyncio.wait_for(process.wait(), _STOP_WITHIN_S)
+    except (asyncio.TimeoutError, TimeoutError):
+        pass
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+
+async def _bench(server: _Server, case: Case, options: Sequence[str], report: Path) -> Ended:
+    mode = "lmcache_driven" if case.transport == HANDLE else "engine_driven"
+    words = ["--mode", "cpu", "--rpc-url", server.rpc_url, "--url", server.http_url]
+    words += ["--kvcache-shape-spec", SPEC, "--seed", str(SEED), "--json", str(report)]
+    words += ["--end", "2", "--interval", "0", "--transfer-mode", mode]
+    words += ["--require-transport", case.transport, *options]
+    log = report.with_suffix(".log")
+    with log.open("wb") as errors:
+        process = await _start(words, stdin=DEVNULL, stderr=errors.fileno())
+    assert process.stdout is not None
+    try:
+        stdout = await process.stdout.read()
+        code = await process.wait()
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+            await _reap(process)
+    return Ended(
+        exit_code=code,
+        stdout=stdout.decode("utf-8", "replace"),
+        stderr=_tail(log),
+        report=_read_report(report),
+    )
+
+
+def _read_report(path: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(path.read_bytes()) if path.exists() else {}
+    return document
+
+
+async def _fired(server: _Server) -> int:
+    """Ask the server how often its fault fired; NOT_ASKED if it does not live any more."""
+    if server.process.returncode is not None:
+        return NOT_ASKED
+    return await asyncio.get_running_loop().run_in_executor(None, _ask_fired, server.http_url)
+
+
+def _ask_fired(http_url: str) -> int:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"{http_url}/faults", timeout=_ASK_WITHIN_S) as answer:
+            faults = json.load(answer)["faults"]
+            return sum(int(fault["fired"]) for fault in faults)
+    except (OSError, ValueError, TypeError, KeyError):
+        return NOT_ASKED
