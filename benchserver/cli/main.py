@@ -314,6 +314,13 @@ def cli(ctx: click.Context, /, **options: Any) -> int:
     help="Name of a shared-memory pool for engine_driven; without one bytes go inline.",
 )
 @click.option(
+    "--l2",
+    multiple=True,
+    envvar="BENCH_SERVER_SERVE_L2",
+    metavar="URL",
+    help="An L2 tier behind L1: fs:///dir or mock://CAPACITY_GB/; may be given several times.",
+)
+@click.option(
     "--fault",
     "faults",
     multiple=True,

@@ -26,6 +26,7 @@ def run_server(options: Mapping[str, Any]) -> int:
         chunk_size=options["chunk_size"],
         transfer_mode=options["supported_transfer_mode"],
         shm_name=options["shm_name"],
+        l2=tuple(options["l2"]),
         faults=tuple(options["faults"]),
     )
     asyncio.run(_serve(config, stop_with_stdin=options["stop_with_stdin"]))

@@ -174,6 +174,15 @@ class Cache:
             self._stored.move_to_end(slot.key)
         return tuple(locked)
 
+    def has(self, key: ObjectKey) -> bool:
+        """Tell whether an object is stored."""
+        return key in self._stored
+
+    def hold(self, slots: Iterable[Slot]) -> None:
+        """Begin reads that need no lock, of slots that were just committed."""
+        for slot in slots:
+            slot.readers += 1
+
     def end_read(self, slots: Iterable[Slot]) -> None:
         """End running reads."""
         for slot in slots:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from benchserver.errors import UsageError
+from benchserver.refserver.tiers.url import parse_tier_url
 
 TransferMode = Literal["auto", "lmcache_driven", "engine_driven"]
 
@@ -44,6 +45,8 @@ class ServerConfig:
     chunk_size: int = 256
     transfer_mode: TransferMode = "auto"
     shm_name: str = ""
+    l2: tuple[str, ...] = ()
+    """URLs of the L2 tiers, nearest first."""
     faults: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -60,6 +63,8 @@ class ServerConfig:
         if self.transfer_mode not in get_args(TransferMode):
             modes = ", ".join(get_args(TransferMode))
             raise UsageError(f"transfer_mode is {self.transfer_mode!r}, expected one of {modes}")
+        for url in self.l2:
+            parse_tier_url(url)
         if self.shm_name and not _POOL_NAME.fullmatch(self.shm_name):
             raise UsageError(
                 f"shm_name is {self.shm_name!r}, expected at most 200 of A-Z a-z 0-9 _ . -"

@@ -11,7 +11,8 @@ from typing import Any
 
 from benchserver.clock import Clock
 from benchserver.refserver.arena import Arena
-from benchserver.refserver.cache import Cache, ObjectKey
+from benchserver.refserver.backing import Backing
+from benchserver.refserver.cache import Cache, ObjectKey, Slot
 from benchserver.refserver.config import ServerConfig
 from benchserver.refserver.copier import Copier
 from benchserver.refserver.hashing import ROOT, ChunkNamer
@@ -39,6 +40,24 @@ class Core:
     registry: Registry
     copier: Copier
     namer: ChunkNamer = field(default_factory=ChunkNamer)
+    backing: Backing | None = None
+    """The L2 tiers, if there are any."""
+
+    def commit(self, slots: Sequence[Slot]) -> None:
+        """Make written slots visible, and hand them to the tiers."""
+        self.cache.commit(slots)
+        if self.backing is not None:
+            self.backing.stored(slots)
+
+    def object_bytes(self, model_name: str, world_size: int) -> int:
+        """Return the size of a model's chunk objects, or 0 if no worker of it is registered."""
+        for mapped in self.registry.mapped.values():
+            if (mapped.model_name, mapped.world_size) == (model_name, world_size):
+                return mapped.layout.object_bytes
+        for engine in self.registry.engine.values():
+            if (engine.model_name, engine.world_size) == (model_name, world_size):
+                return engine.object_bytes
+        return 0
 
     def objects_of(self, key: CacheKey) -> tuple[ObjectKey, ...]:
         """Return the objects of a worker's range `[start, end)`, one a chunk.

@@ -123,7 +123,7 @@ class EngineOps:
         if data or not self._core.arena.name:
             return await self._store_inline(key, instance, objects, data)
         entry = self._writes.pop(_TransferId(instance_id, objects), None)
-        self._core.cache.commit(_slots_of(entry))
+        self._core.commit(_slots_of(entry))
         return entry is not None
 
     async def _store_inline(
@@ -142,7 +142,7 @@ class EngineOps:
         if reservation.refused:
             core.journal.line(f"COMMIT_STORE {clip(key.request_id)}: no room, nothing is stored")
         slots = reservation.only_slots()
-        ended = core.cache.abort
+        ended: Callable[[Sequence[Slot]], None] = core.cache.abort
         try:
             indices = [index for index, _ in reservation.slots]
             if not all(_fits(tensors, index, instance) for index in indices):
@@ -150,7 +150,7 @@ class EngineOps:
                 return False
             chunks = [tensors[index].data for index in indices]
             await core.copier.run(_write_slots, core.arena, slots, chunks)
-            ended = core.cache.commit
+            ended = core.commit
         finally:
             ended(slots)
         return True

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from benchserver.refserver.backing import Backing
 from benchserver.refserver.core import Core, Handler
 from benchserver.refserver.refusal import RefusalError
 from benchserver.refserver.sessions import NO_RESULT
@@ -14,20 +16,23 @@ from protocol.messages import VOID
 from protocol.ops import Op
 from protocol.values import clip
 
+_MAX_WAIT_S = 60.0
+"""A longer WAIT_PREFETCH_STATUS is cut: a client's later requests wait behind it."""
+
 
 class LookupOps:
     """Handlers that touch the index and the sessions, but no bytes."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._jobs: dict[str, asyncio.Task[None]] = {}
 
     def table(self) -> Mapping[Op, Handler]:
         """Return the handlers by operation."""
         return {
             Op.LOOKUP: self._lookup,
             Op.QUERY_PREFETCH_STATUS: self._query,
-            # There is nothing to wait for: a lookup has its result when it is answered.
-            Op.WAIT_PREFETCH_STATUS: self._query,
+            Op.WAIT_PREFETCH_STATUS: self._wait,
             Op.FREE_LOOKUP_LOCKS: self._free_locks,
             Op.END_SESSION: self._end_session,
             Op.CLEAR: self._clear,
@@ -45,20 +50,66 @@ class LookupOps:
             return VOID
         readers = _readers_of(key)
         core.sessions.open(key.request_id, now_ns).hits = NO_RESULT
+        if core.backing is not None:
+            self._prefetch(core.backing, key, readers)
+            return VOID
         hits = core.cache.lock_prefix(core.rows_of(key), readers=readers, now_ns=now_ns)
         core.sessions.put_result(key.request_id, hits, now_ns)
         return VOID
 
+    def _prefetch(self, backing: Backing, key: CacheKey, readers: int) -> None:
+        """Look behind L1 in the background; queries answer "pending" until it is done."""
+        self._stop_prefetch(key.request_id)
+        task = asyncio.ensure_future(self._look_behind(backing, key, readers))
+        self._jobs[key.request_id] = task
+        task.add_done_callback(lambda done: self._job_ended(key.request_id, done))
+
+    async def _look_behind(self, backing: Backing, key: CacheKey, readers: int) -> None:
+        core = self._core
+        nbytes = core.object_bytes(key.model_name, key.world_size)
+        hits = await backing.lock_prefix(tuple(core.rows_of(key)), nbytes=nbytes, readers=readers)
+        core.sessions.put_result(key.request_id, hits, core.clock.now_ns())
+
+    def _job_ended(self, request_id: str, task: asyncio.Task[None]) -> None:
+        if self._jobs.get(request_id) is task:
+            del self._jobs[request_id]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._core.journal.line(f"LOOKUP {clip(request_id)}: the prefetch failed: {error!r}")
+
+    def _stop_prefetch(self, request_id: str) -> None:
+        """Cancel a running prefetch; it gives back the locks that it took."""
+        task = self._jobs.pop(request_id, None)
+        if task is not None:
+            task.cancel()
+
+    async def close(self) -> None:
+        """Cancel every prefetch and wait for its end."""
+        tasks = tuple(self._jobs.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
     async def _query(self, args: Sequence[Any]) -> Any:
         request_id: str = args[0]
+        if request_id in self._jobs:
+            return VOID
         hits = self._core.sessions.take_result(request_id, self._core.clock.now_ns())
         return max(hits, 0)
+
+    async def _wait(self, args: Sequence[Any]) -> Any:
+        request_id, timeout_s = args
+        task = self._jobs.get(request_id)
+        if task is not None:
+            await asyncio.wait((task,), timeout=min(max(0.0, timeout_s), _MAX_WAIT_S))
+        return await self._query((request_id,))
 
     async def _free_locks(self, args: Sequence[Any]) -> Any:
         key: CacheKey = args[0]
         core, now_ns = self._core, self._core.clock.now_ns()
         if key.start >= key.end:
             return VOID
+        self._stop_prefetch(key.request_id)
         session = core.sessions.open(key.request_id, now_ns)
         if session.hits == NO_RESULT:
             core.sessions.take_result(key.request_id, now_ns)
@@ -75,6 +126,7 @@ class LookupOps:
 
     async def _end_session(self, args: Sequence[Any]) -> Any:
         request_id: str = args[0]
+        self._stop_prefetch(request_id)
         self._core.sessions.end(request_id)
         return VOID
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from benchserver.refserver import block_ids as ids_of
@@ -102,7 +102,7 @@ class MappedOps:
         """Copy pages into reserved slots and commit them, or abort them all."""
         untouched = (0,) * len(instance.layout.groups)
         slots = [slot for slot, _ in pairs]
-        ended = self._core.cache.abort
+        ended: Callable[[Sequence[Slot]], None] = self._core.cache.abort
         try:
             if pairs:
                 copies = [self._copy(slot, ids, untouched) for slot, ids in pairs]
@@ -110,7 +110,7 @@ class MappedOps:
                     await self._core.copier.run(
                         store_chunks, instance.layout, instance.pages(), copies
                     )
-            ended = self._core.cache.commit
+            ended = self._core.commit
         finally:
             ended(slots)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from benchserver.clock import NS_PER_S, Clock, RealClock
 from benchserver.refserver.arena import Arena, create_shared, open_private
+from benchserver.refserver.backing import Backing
 from benchserver.refserver.cache import Cache
 from benchserver.refserver.config import ServerConfig
 from benchserver.refserver.copier import Copier
@@ -23,6 +24,7 @@ from benchserver.refserver.mapped_ops import MappedOps
 from benchserver.refserver.registry import Registry
 from benchserver.refserver.sessions import Sessions
 from benchserver.refserver.tasks import TaskScope
+from benchserver.refserver.tiers.url import open_tier
 from protocol.dialects import V056
 from protocol.ops import Op
 
@@ -53,8 +55,11 @@ async def serve(
 
     async with AsyncExitStack() as cleanup:
         core = _open_core(config, clock or RealClock(), journal, cleanup)
-        engine_ops = EngineOps(core)
-        handlers = _handlers(core, engine_ops)
+        if core.backing is not None:
+            cleanup.push_async_callback(core.backing.close)
+        engine_ops, lookup_ops = EngineOps(core), LookupOps(core)
+        cleanup.push_async_callback(lookup_ops.close)
+        handlers = _handlers(core, lookup_ops, engine_ops)
         rpc = RpcServer(handlers, dialect=V056, journal=core.journal)
         cleanup.callback(rpc.close)
         beside = await cleanup.enter_async_context(TaskScope())
@@ -83,15 +88,19 @@ def _open_core(
     cleanup.callback(registry.close)
     copier = Copier()
     cleanup.callback(copier.close)
+    cache, lines = Cache(arena.nbytes), Journal(clock, journal)
+    tiers = [open_tier(url, clock) for url in config.l2]
+    backing = Backing(tiers, cache=cache, arena=arena, clock=clock, journal=lines)
     return Core(
         config=config,
         clock=clock,
-        journal=Journal(clock, journal),
+        journal=lines,
         arena=arena,
-        cache=Cache(arena.nbytes),
+        cache=cache,
         sessions=Sessions(),
         registry=registry,
         copier=copier,
+        backing=backing if tiers else None,
     )
 
 
@@ -101,9 +110,9 @@ def _open_arena(config: ServerConfig) -> Arena:
     return open_private(config.l1_bytes)
 
 
-def _handlers(core: Core, engine_ops: EngineOps) -> dict[Op, Handler]:
+def _handlers(core: Core, lookup_ops: LookupOps, engine_ops: EngineOps) -> dict[Op, Handler]:
     """Return the handlers of the modes that are served; a missing one is the refusal."""
-    handlers = dict(LookupOps(core).table())
+    handlers = dict(lookup_ops.table())
     if core.config.serves_mapped:
         handlers.update(MappedOps(core).table())
     if core.config.serves_engine_driven:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from benchserver.clock import NS_PER_S
@@ -28,7 +29,11 @@ def status_document(core: Core) -> dict[str, Any]:
         "chunk_size": core.config.chunk_size,
         "hash_algorithm": HASH_NAME,
         "active_sessions": core.sessions.count,
-        "storage_manager": {"is_healthy": True, "l1_manager": _l1_document(core)},
+        "storage_manager": {
+            "is_healthy": True,
+            "l1_manager": _l1_document(core),
+            "l2_adapters": _l2_documents(core),
+        },
         "active_prefetch_jobs": core.sessions.result_count,
         "worker_liveness": {
             "enabled": True,
@@ -78,6 +83,13 @@ def _l1_document(core: Core) -> dict[str, Any]:
         "write_ttl_seconds": WRITE_TTL_NS // NS_PER_S,
         "read_ttl_seconds": READ_LOCK_TTL_NS // NS_PER_S,
     }
+
+
+def _l2_documents(core: Core) -> list[dict[str, Any]]:
+    tiers = () if core.backing is None else core.backing.tiers
+    return [
+        {"name": tier.name, "verifiable": tier.verifiable, **asdict(tier.stats)} for tier in tiers
+    ]
 
 
 def _layout_document(layout: KvLayout) -> dict[str, Any]:
