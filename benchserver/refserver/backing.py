@@ -34,11 +34,6 @@ class Backing:
         self._journal = journal
         self._writes: set[asyncio.Task[None]] = set()
 
-    @property
-    def writes_in_flight(self) -> int:
-        """Return how many objects are on their way to a tier."""
-        return len(self._writes)
-
     def stored(self, slots: Sequence[Slot]) -> None:
         """Write committed slots through to every tier, in the background."""
         for slot in slots:
@@ -119,10 +114,14 @@ class Backing:
         data = self._arena.view(slot.offset, slot.nbytes).data
         await tier.read(slot.key, data, prefetch=True)
 
-    async def close(self) -> None:
-        """Finish the writes under way, and let the tiers go."""
+    async def drain(self) -> None:
+        """Wait for the writes that are under way."""
         if self._writes:
             await asyncio.wait(tuple(self._writes))
+
+    async def close(self) -> None:
+        """Finish the writes under way, and let the tiers go."""
+        await self.drain()
         for tier in self.tiers:
             with suppress(TierError):
                 await tier.flush()
