@@ -18,7 +18,7 @@ Writing is concatenation: constant opcodes, a few numbers, and the caller's buff
 
 Reading is a stack machine, driven by a table of opcodes, that can make nothing but integers,
 text, byte views, booleans, None, tuples, lists, dicts and tokens for allow-listed names. One
-machine reads both layers; a ``_Grammar`` says which names, calls and persistent ids are legal in
+machine reads both layers; a ``Grammar`` says which names, calls and persistent ids are legal in
 each, so a blob cannot hold another blob. Calls yield descriptions (a storage, a view of it). Only
 when the list is complete and has been weighed are strided views gathered; contiguous ones stay
 slices of the stream.
@@ -33,7 +33,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
-from protocol.errors import LocalProtocolError, RemoteProtocolError
+from protocol.errors import LocalProtocolError
+from protocol.pickles import Global, Grammar, read_pickle, refusal
 
 # KV objects have rank 3 or 4. The rest is room for a peer's odd views, and small enough that
 # nested iteration over the axes stays shallow.
@@ -52,10 +53,6 @@ _MEMO_PER_TENSOR = 32
 _STACK_SLACK = 64
 # The longest of the five pickles in a blob, the dict about the sender, has about 25 opcodes.
 _BLOB_OPCODES = 64
-# The longest legal text is a 20-digit storage key.
-_MAX_TEXT_BYTES = 256
-# torch's magic number takes 10 bytes, an int64 at most 9.
-_MAX_INT_BYTES = 16
 # Gathered views may expand (stride 0) or overlap; more than the stream itself plus this is refused.
 _GATHER_SLACK_BYTES = 1 << 20
 
@@ -64,34 +61,26 @@ _VERSION = 1001
 
 
 @dataclass(frozen=True, slots=True)
-class _Global:
-    """A name in the stream: a token to compare, never something to import."""
-
-    module: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
 class _Dtype:
     """One element type: its storage class in the stream, and how memoryview spells its width."""
 
-    storage: _Global
+    storage: Global
     item_bytes: int
     view_format: Literal["B", "H", "I"]
 
 
 _DTYPES: Mapping[str, _Dtype] = {
-    "float16": _Dtype(_Global("torch", "HalfStorage"), 2, "H"),
-    "bfloat16": _Dtype(_Global("torch", "BFloat16Storage"), 2, "H"),
-    "float32": _Dtype(_Global("torch", "FloatStorage"), 4, "I"),
-    "uint8": _Dtype(_Global("torch", "ByteStorage"), 1, "B"),
-    "int8": _Dtype(_Global("torch", "CharStorage"), 1, "B"),
+    "float16": _Dtype(Global("torch", "HalfStorage"), 2, "H"),
+    "bfloat16": _Dtype(Global("torch", "BFloat16Storage"), 2, "H"),
+    "float32": _Dtype(Global("torch", "FloatStorage"), 4, "I"),
+    "uint8": _Dtype(Global("torch", "ByteStorage"), 1, "B"),
+    "int8": _Dtype(Global("torch", "CharStorage"), 1, "B"),
 }
-_DTYPE_OF_STORAGE: Mapping[_Global, str] = {d.storage: name for name, d in _DTYPES.items()}
+_DTYPE_OF_STORAGE: Mapping[Global, str] = {d.storage: name for name, d in _DTYPES.items()}
 
-_REBUILD_TENSOR = _Global("torch._utils", "_rebuild_tensor_v2")
-_LOAD_STORAGE = _Global("torch.storage", "_load_from_bytes")
-_ORDERED_DICT = _Global("collections", "OrderedDict")
+_REBUILD_TENSOR = Global("torch._utils", "_rebuild_tensor_v2")
+_LOAD_STORAGE = Global("torch.storage", "_load_from_bytes")
+_ORDERED_DICT = Global("collections", "OrderedDict")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +151,7 @@ def _int_tuple(values: Sequence[int]) -> bytes:
     return b"(" + b"".join(map(_int, values)) + b"t" if values else b")"
 
 
-def _stack_global(name: _Global) -> bytes:
+def _stack_global(name: Global) -> bytes:
     """Two SHORT_BINUNICODE, STACK_GLOBAL, and MEMOIZE for the BINGETs that follow."""
     parts = [part.encode("ascii") for part in (name.module, name.name)]
     return b"".join(b"\x8c" + bytes([len(part)]) + part for part in parts) + b"\x93\x94"
@@ -233,267 +222,6 @@ def encode_tensor_list(tensors: Sequence[InlineTensor]) -> bytes:
     return b"".join(parts)
 
 
-# --- reading: the machine ------------------------------------------------------------------------
-
-
-def _shown(value: object) -> str:
-    """A short description that never walks into containers, which a peer can make huge."""
-    if isinstance(value, memoryview):
-        return f"{value.nbytes} bytes"
-    if value is None or isinstance(value, (int, str, _Global)):
-        return repr(value)[:80]
-    return f"a {type(value).__name__}"
-
-
-def _refusal(place: str, got: object, expected: str) -> RemoteProtocolError:
-    return RemoteProtocolError(
-        f"inline tensor list: {place}: got {_shown(got)}, expected {expected}"
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Grammar:
-    """What one layer of the stream may name, call and refer to, and how large it may grow."""
-
-    names: frozenset[_Global]
-    calls: Mapping[_Global, Callable[[tuple[object, ...]], object]]
-    persistent: Callable[[object], object]
-    max_opcodes: int
-    max_stack: int
-    max_memo: int
-
-
-class _Machine:
-    """The state of one pickle being read: a cursor, a stack with marks, and a memo."""
-
-    __slots__ = ("grammar", "marks", "memo", "position", "stack", "stream")
-
-    def __init__(self, stream: memoryview, grammar: _Grammar) -> None:
-        self.stream = stream
-        self.grammar = grammar
-        self.position = 0
-        self.stack: list[object] = []
-        self.marks: list[int] = []
-        self.memo: dict[int, object] = {}
-
-    def refusal(self, got: object, expected: str) -> RemoteProtocolError:
-        return _refusal(f"before byte {self.position}", got, expected)
-
-    def take(self, count: int) -> memoryview:
-        end = self.position + count
-        if end > self.stream.nbytes:
-            left = self.stream.nbytes - self.position
-            raise self.refusal(f"{left} bytes to the end", f"{count} more bytes")
-        taken = self.stream[self.position : end]
-        self.position = end
-        return taken
-
-    def unsigned(self, width: int) -> int:
-        return int.from_bytes(self.take(width), "little")
-
-    def push(self, value: object) -> None:
-        if len(self.stack) >= self.grammar.max_stack:
-            raise self.refusal(value, f"at most {self.grammar.max_stack} values on the stack")
-        self.stack.append(value)
-
-    def push_mark(self) -> None:
-        if len(self.marks) >= self.grammar.max_stack:
-            raise self.refusal("MARK", f"at most {self.grammar.max_stack} open marks")
-        self.marks.append(len(self.stack))
-
-    def top(self) -> object:
-        if len(self.stack) <= (self.marks[-1] if self.marks else 0):
-            raise self.refusal("an empty stack", "a value to use")
-        return self.stack[-1]
-
-    def pop(self) -> object:
-        value = self.top()
-        self.stack.pop()
-        return value
-
-    def pop_to_mark(self) -> list[object]:
-        if not self.marks:
-            raise self.refusal("no open mark", "a MARK before its closing opcode")
-        mark = self.marks.pop()
-        values = self.stack[mark:]
-        del self.stack[mark:]
-        return values
-
-    def remember(self, index: int) -> None:
-        self.memo[index] = self.top()
-        if len(self.memo) > self.grammar.max_memo:
-            raise self.refusal(index, f"at most {self.grammar.max_memo} memo entries")
-
-    def recall(self, index: int) -> None:
-        if index not in self.memo:
-            raise self.refusal(index, "the index of a memo entry")
-        self.push(self.memo[index])
-
-    def push_name(self, module: object, name: object) -> None:
-        if not isinstance(module, str) or not isinstance(name, str):
-            raise self.refusal(module if isinstance(name, str) else name, "a name as text")
-        found = _Global(module, name)
-        if found not in self.grammar.names:
-            raise self.refusal(found, "a name from the allow-list")
-        self.push(found)
-
-
-def _proto(machine: _Machine) -> None:
-    version = machine.unsigned(1)
-    # torch writes the blob as 2, LMCache the list as 4; 5 is Python 3.14's default and differs
-    # in opcodes that tensors do not need.
-    if not 2 <= version <= 5:
-        raise machine.refusal(version, "pickle protocol 2 to 5")
-
-
-def _frame(machine: _Machine) -> None:
-    size = machine.unsigned(8)
-    if size > machine.stream.nbytes - machine.position:
-        raise machine.refusal(size, "a frame that ends within the stream")
-
-
-def _long1(machine: _Machine) -> None:
-    width = machine.unsigned(1)
-    if width > _MAX_INT_BYTES:
-        raise machine.refusal(width, f"an integer of at most {_MAX_INT_BYTES} bytes")
-    machine.push(int.from_bytes(machine.take(width), "little", signed=True))
-
-
-def _decoded(machine: _Machine, raw: memoryview) -> str:
-    try:
-        return str(raw, "utf-8")
-    except UnicodeDecodeError as error:
-        raise machine.refusal(raw, "UTF-8 text") from error
-
-
-def _push_text(machine: _Machine, size: int) -> None:
-    if size > _MAX_TEXT_BYTES:
-        raise machine.refusal(size, f"text of at most {_MAX_TEXT_BYTES} bytes")
-    machine.push(_decoded(machine, machine.take(size)))
-
-
-def _take_line(machine: _Machine) -> str:
-    ahead = machine.stream[machine.position : machine.position + _MAX_TEXT_BYTES + 1]
-    size = bytes(ahead).find(b"\n")
-    if size < 0:
-        raise machine.refusal(ahead, f"a line of at most {_MAX_TEXT_BYTES} bytes")
-    return _decoded(machine, machine.take(size + 1)[:size])
-
-
-def _global(machine: _Machine) -> None:
-    module = _take_line(machine)
-    machine.push_name(module, _take_line(machine))
-
-
-def _stack_name(machine: _Machine) -> None:
-    name = machine.pop()
-    machine.push_name(machine.pop(), name)
-
-
-def _push_tuple(machine: _Machine, count: int) -> None:
-    values = [machine.pop() for _ in range(count)]
-    machine.push(tuple(reversed(values)))
-
-
-def _top_list(machine: _Machine) -> list[object]:
-    target = machine.top()
-    if not isinstance(target, list):
-        raise machine.refusal(target, "a list to append to")
-    return target
-
-
-def _append(machine: _Machine) -> None:
-    value = machine.pop()
-    _top_list(machine).append(value)
-
-
-def _appends(machine: _Machine) -> None:
-    values = machine.pop_to_mark()
-    _top_list(machine).extend(values)
-
-
-def _set_items(machine: _Machine) -> None:
-    values = machine.pop_to_mark()
-    target = machine.top()
-    if not isinstance(target, dict) or len(values) % 2:
-        raise machine.refusal(target, "a dict and an even number of keys and values")
-    for key, value in zip(values[::2], values[1::2], strict=True):
-        if not isinstance(key, str):
-            raise machine.refusal(key, "text as dict key")
-        target[key] = value
-
-
-def _reduce(machine: _Machine) -> None:
-    arguments = machine.pop()
-    callee = machine.pop()
-    call = machine.grammar.calls.get(callee) if isinstance(callee, _Global) else None
-    if call is None or not isinstance(arguments, tuple):
-        raise machine.refusal(callee, "an allow-listed function with a tuple of arguments")
-    machine.push(call(arguments))
-
-
-def _persistent_id(machine: _Machine) -> None:
-    machine.push(machine.grammar.persistent(machine.pop()))
-
-
-_STOP = ord(".")
-# Opcodes that these streams do not need (BUILD, OBJ, INST, NEWOBJ, EXT*, LONG4, POP, DUP, ...)
-# have no row, and a missing row is the refusal.
-_HANDLERS: Mapping[int, Callable[[_Machine], None]] = {
-    0x80: _proto,
-    0x95: _frame,
-    ord("("): _Machine.push_mark,
-    ord("]"): lambda machine: machine.push([]),
-    ord(")"): lambda machine: machine.push(()),
-    ord("}"): lambda machine: machine.push({}),
-    ord("N"): lambda machine: machine.push(None),
-    0x88: lambda machine: machine.push(True),
-    0x89: lambda machine: machine.push(False),
-    ord("K"): lambda machine: machine.push(machine.unsigned(1)),
-    ord("M"): lambda machine: machine.push(machine.unsigned(2)),
-    ord("J"): lambda machine: machine.push(int.from_bytes(machine.take(4), "little", signed=True)),
-    0x8A: _long1,
-    ord("C"): lambda machine: machine.push(machine.take(machine.unsigned(1))),
-    ord("B"): lambda machine: machine.push(machine.take(machine.unsigned(4))),
-    0x8E: lambda machine: machine.push(machine.take(machine.unsigned(8))),
-    0x8C: lambda machine: _push_text(machine, machine.unsigned(1)),
-    ord("X"): lambda machine: _push_text(machine, machine.unsigned(4)),
-    0x94: lambda machine: machine.remember(len(machine.memo)),
-    ord("q"): lambda machine: machine.remember(machine.unsigned(1)),
-    ord("r"): lambda machine: machine.remember(machine.unsigned(4)),
-    ord("h"): lambda machine: machine.recall(machine.unsigned(1)),
-    ord("j"): lambda machine: machine.recall(machine.unsigned(4)),
-    ord("t"): lambda machine: machine.push(tuple(machine.pop_to_mark())),
-    0x85: lambda machine: _push_tuple(machine, 1),
-    0x86: lambda machine: _push_tuple(machine, 2),
-    0x87: lambda machine: _push_tuple(machine, 3),
-    ord("a"): _append,
-    ord("e"): _appends,
-    ord("u"): _set_items,
-    ord("c"): _global,
-    0x93: _stack_name,
-    ord("R"): _reduce,
-    ord("Q"): _persistent_id,
-}
-
-
-def _read_pickle(stream: memoryview, grammar: _Grammar) -> tuple[object, memoryview]:
-    """The value of the pickle at the start of ``stream``, and what follows its STOP."""
-    machine = _Machine(stream, grammar)
-    for _ in range(grammar.max_opcodes):
-        opcode = machine.unsigned(1)
-        if opcode == _STOP:
-            value = machine.pop()
-            if machine.stack or machine.marks:
-                raise machine.refusal("STOP", "one value on the stack at the end")
-            return value, stream[machine.position :]
-        handler = _HANDLERS.get(opcode)
-        if handler is None:
-            raise machine.refusal(f"opcode {opcode:#04x}", "an opcode that tensor lists need")
-        handler(machine)
-    raise machine.refusal("no STOP", f"at most {grammar.max_opcodes} opcodes")
-
-
 # --- reading: the meaning ------------------------------------------------------------------------
 
 
@@ -537,37 +265,37 @@ class _View:
 
 def _as_count(value: object, place: str) -> int:
     if type(value) is not int or not 0 <= value <= _MAX_COUNT:
-        raise _refusal(place, value, "an integer from 0 to 2**63-1")
+        raise refusal(place, value, "an integer from 0 to 2**63-1")
     return value
 
 
 def _as_sizes(value: object, place: str) -> tuple[int, ...]:
     if not isinstance(value, tuple):
-        raise _refusal(place, value, "a tuple of integers")
+        raise refusal(place, value, "a tuple of integers")
     return tuple(_as_count(item, place) for item in value)
 
 
 def _no_persistent_id(value: object) -> object:
-    raise _refusal("persistent id", value, "none outside a storage blob")
+    raise refusal("persistent id", value, "none outside a storage blob")
 
 
 def _storage_id(value: object) -> _StorageId:
     place = "persistent id of the storage"
     if not isinstance(value, tuple) or len(value) != 6:
-        raise _refusal(place, value, "a tuple of six")
+        raise refusal(place, value, "a tuple of six")
     kind, storage, key, device, numel, views = value
-    dtype = _DTYPE_OF_STORAGE.get(storage) if isinstance(storage, _Global) else None
+    dtype = _DTYPE_OF_STORAGE.get(storage) if isinstance(storage, Global) else None
     if dtype is None:
-        raise _refusal(place, storage, "a storage class")
+        raise refusal(place, storage, "a storage class")
     if not isinstance(key, str):
-        raise _refusal(place, key, "the storage's key as text")
+        raise refusal(place, key, "the storage's key as text")
     for got, expected in ((kind, "storage"), (device, "cpu"), (views, None)):
         if type(got) is not type(expected) or got != expected:
-            raise _refusal(place, got, repr(expected))
+            raise refusal(place, got, repr(expected))
     return _StorageId(dtype, key, _as_count(numel, place))
 
 
-_BLOB_GRAMMAR = _Grammar(
+_BLOB_GRAMMAR = Grammar(
     names=frozenset(_DTYPE_OF_STORAGE),
     calls={},
     persistent=_storage_id,
@@ -585,71 +313,71 @@ def _check_blob_head(magic: object, version: object, sender: object) -> None:
         ("little_endian of a blob", order, True),
     ):
         if type(got) is not type(expected) or got != expected:
-            raise _refusal(place, got, repr(expected))
+            raise refusal(place, got, repr(expected))
 
 
 def _load_storage(arguments: tuple[object, ...]) -> _Storage:
     if len(arguments) != 1 or not isinstance(arguments[0], memoryview):
-        raise _refusal("_load_from_bytes", arguments, "one argument of bytes")
+        raise refusal("_load_from_bytes", arguments, "one argument of bytes")
     rest = arguments[0]
-    magic, rest = _read_pickle(rest, _BLOB_GRAMMAR)
-    version, rest = _read_pickle(rest, _BLOB_GRAMMAR)
-    sender, rest = _read_pickle(rest, _BLOB_GRAMMAR)
-    storage, rest = _read_pickle(rest, _BLOB_GRAMMAR)
-    keys, rest = _read_pickle(rest, _BLOB_GRAMMAR)
+    magic, rest = read_pickle(rest, _BLOB_GRAMMAR)
+    version, rest = read_pickle(rest, _BLOB_GRAMMAR)
+    sender, rest = read_pickle(rest, _BLOB_GRAMMAR)
+    storage, rest = read_pickle(rest, _BLOB_GRAMMAR)
+    keys, rest = read_pickle(rest, _BLOB_GRAMMAR)
     _check_blob_head(magic, version, sender)
     if not isinstance(storage, _StorageId):
-        raise _refusal("object of a blob", storage, "one storage")
+        raise refusal("object of a blob", storage, "one storage")
     if not isinstance(keys, list) or len(keys) != 1 or keys[0] != storage.key:
-        raise _refusal("storage keys of a blob", keys, f"a list of {storage.key!r} alone")
+        raise refusal("storage keys of a blob", keys, f"a list of {storage.key!r} alone")
     expected = 8 + storage.numel * _DTYPES[storage.dtype].item_bytes
     if rest.nbytes != expected:
-        raise _refusal("contents of a blob", rest, f"{expected} bytes for {storage}")
+        raise refusal("contents of a blob", rest, f"{expected} bytes for {storage}")
     (numel,) = struct.unpack_from("<q", rest)
     if numel != storage.numel:
-        raise _refusal("element count of a blob", numel, str(storage.numel))
+        raise refusal("element count of a blob", numel, str(storage.numel))
     return _Storage(storage.dtype, numel, rest[8:])
 
 
 def _rebuild_view(arguments: tuple[object, ...]) -> _View:
     place = "_rebuild_tensor_v2"
     if len(arguments) != 6:
-        raise _refusal(place, arguments, "six arguments")
+        raise refusal(place, arguments, "six arguments")
     storage, raw_offset, raw_shape, raw_stride, requires_grad, hooks = arguments
     if not isinstance(storage, _Storage):
-        raise _refusal(place, storage, "a storage")
+        raise refusal(place, storage, "a storage")
     if not isinstance(requires_grad, bool) or hooks is not _Hooks.NONE:
-        raise _refusal(place, hooks, "a boolean requires_grad and an empty OrderedDict")
+        raise refusal(place, hooks, "a boolean requires_grad and an empty OrderedDict")
     offset = _as_count(raw_offset, "storage offset")
     shape = _as_sizes(raw_shape, "shape")
     stride = _as_sizes(raw_stride, "stride")
     if len(shape) != len(stride) or not _is_shape(shape):
-        raise _refusal(
+        raise refusal(
             place,
             str(shape),
             f"at most {_MAX_RANK} sizes, below 2**60 in all, and one for each of {stride}",
         )
     end = offset + 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
     if 0 not in shape and end > storage.numel:
-        raise _refusal(place, end, f"a view that ends within {storage.numel} elements")
+        raise refusal(place, end, f"a view that ends within {storage.numel} elements")
     return _View(storage=storage, offset=offset, shape=shape, stride=stride)
 
 
 def _no_hooks(arguments: tuple[object, ...]) -> _Hooks:
     if arguments:
-        raise _refusal("OrderedDict", arguments, "no arguments")
+        raise refusal("OrderedDict", arguments, "no arguments")
     return _Hooks.NONE
 
 
-_OUTER_CALLS: Mapping[_Global, Callable[[tuple[object, ...]], object]] = {
+_OUTER_CALLS: Mapping[Global, Callable[[tuple[object, ...]], object]] = {
     _REBUILD_TENSOR: _rebuild_view,
     _LOAD_STORAGE: _load_storage,
     _ORDERED_DICT: _no_hooks,
 }
 
 
-def _outer_grammar(max_tensors: int) -> _Grammar:
-    return _Grammar(
+def _outer_grammar(max_tensors: int) -> Grammar:
+    return Grammar(
         names=frozenset(_OUTER_CALLS),
         calls=_OUTER_CALLS,
         persistent=_no_persistent_id,
@@ -724,20 +452,20 @@ def decode_tensor_list(
     default of ``max_tensors`` allows a million-token request in chunks of 256.
     """
     whole = _byte_view(stream, "inline tensor list")
-    views, rest = _read_pickle(whole, _outer_grammar(max_tensors))
+    views, rest = read_pickle(whole, _outer_grammar(max_tensors))
     if rest.nbytes:
-        raise _refusal("after the list", rest, "the end of the stream")
+        raise refusal("after the list", rest, "the end of the stream")
     if not isinstance(views, list) or len(views) > max_tensors:
-        raise _refusal("the value", views, f"a list of at most {max_tensors} tensors")
+        raise refusal("the value", views, f"a list of at most {max_tensors} tensors")
     tensors: list[InlineTensor] = []
     budget = whole.nbytes + _GATHER_SLACK_BYTES
     for view in views:
         if not isinstance(view, _View):
-            raise _refusal("an item of the list", view, "a tensor")
+            raise refusal("an item of the list", view, "a tensor")
         contiguous = _is_contiguous(view)
         budget -= 0 if contiguous else view.nbytes
         if budget < 0:
-            raise _refusal("strided tensors", view.nbytes, "no more bytes than the stream has")
+            raise refusal("strided tensors", view.nbytes, "no more bytes than the stream has")
         data = _sliced(view) if contiguous else _gathered(view)
         tensors.append(InlineTensor(view.storage.dtype, view.shape, data))
     return tensors

@@ -12,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
 
+from benchserver.refserver.tiers.tier import TierError
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -22,13 +24,16 @@ class Threads:
     def __init__(self, count: int, name: str) -> None:
         self._pool = ThreadPoolExecutor(count, thread_name_prefix=name)
         self._running: set[asyncio.Future[Any]] = set()
+        self._closed = False
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a function in a thread and return its result.
+        """Run a function in a thread and return its result; raises TierError after `close`.
 
         A cancelled call returns when the function has ended or will never begin, however often
         it is cancelled: until then, the memory that it works on is in use.
         """
+        if self._closed:
+            raise TierError("the tier is closed")
         job = self._pool.submit(function, *args, **kwargs)
         future = asyncio.wrap_future(job)
         self._running.add(future)
@@ -42,6 +47,7 @@ class Threads:
 
     async def close(self) -> None:
         """Wait for the functions that run, and end the threads."""
+        self._closed = True
         if self._running:
             await asyncio.wait(tuple(self._running))
         self._pool.shutdown(wait=True)

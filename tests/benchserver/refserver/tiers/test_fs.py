@@ -1,69 +1,33 @@
-"""Files that were damaged, left over, or killed; full disks; restarts."""
+"""Files that were damaged, left over or lost; restarts; the capacity."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import os
 import random
-import resource
-import select
-import signal
-import stat
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from benchserver.errors import UsageError
-from benchserver.refserver.cache import ObjectKey
-from benchserver.refserver.tiers.config import UNLIMITED, FsConfig
+from benchserver.refserver.tiers.config import FsConfig
 from benchserver.refserver.tiers.fs import FsTier
 from benchserver.refserver.tiers.keyname import key_bytes, name_of
 from benchserver.refserver.tiers.objectfile import header_bytes
 from benchserver.refserver.tiers.tier import TierError, TierMissError
 from tests.benchserver.refserver.tiers.conformance import content, expect, expect_miss, get, key
-from tests.benchserver.refserver.tiers.killed_writer import KEYS, NBYTES, payload, version_of
+from tests.benchserver.refserver.tiers.fs_directory import (
+    bytes_in,
+    file_of,
+    files_in,
+    opened,
+    replace_file,
+)
 
 pytestmark = pytest.mark.usefixtures("leak_free")
 
 SMALL = 40
-
-
-@asynccontextmanager
-async def opened(directory: Path, capacity_bytes: int = UNLIMITED) -> AsyncIterator[FsTier]:
-    tier = FsTier(FsConfig(directory=directory, capacity_bytes=capacity_bytes))
-    try:
-        yield tier
-    finally:
-        await tier.close()
-
-
-def file_of(directory: Path, which: ObjectKey) -> Path:
-    name = name_of(key_bytes(which))
-    return directory / "objects-v1" / name[:2] / name
-
-
-def files_in(directory: Path) -> list[Path]:
-    return sorted(path for path in (directory / "objects-v1").rglob("*") if path.is_file())
-
-
-def bytes_in(directory: Path) -> int:
-    """Return what all files take; one that goes while it is looked at takes nothing."""
-    total = 0
-    for path in [*files_in(directory), *(directory / "temporary").iterdir()]:
-        with contextlib.suppress(FileNotFoundError):
-            total += path.stat().st_size
-    return total
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    path.write_bytes(data)
 
 
 async def damaged_is_a_miss(tier: FsTier, path: Path, damaged: bytes, what: object) -> None:
@@ -311,131 +275,7 @@ def test_the_capacity_holds_at_every_moment(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-# Disks that refuse.
-
-
-@contextmanager
-def failing(
-    monkeypatch: pytest.MonkeyPatch, name: str, number: int, nth: int = 1
-) -> Iterator[None]:
-    """Let the nth call of one os function fail."""
-    real, calls = getattr(os, name), 0
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls == nth:
-            raise OSError(number, os.strerror(number))
-        return real(*args, **kwargs)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, name, call)
-        yield
-    assert calls >= nth, f"os.{name} was not called"
-
-
-STEPS = [("open", 1), ("write", 1), ("write", 2), ("fsync", 1), ("rename", 1), ("open", 2)]
-STEPS += [("fsync", 2)]
-
-
-@pytest.mark.parametrize(("step", "nth"), STEPS)
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_a_full_disk_leaves_no_partial_file(
-    step: str, nth: int, overwrite: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def main() -> None:
-        async with opened(tmp_path) as tier:
-            if overwrite:
-                await tier.write(key(1), content(1, 5000))
-            refused = pytest.raises(TierError, match="No space left on device; not stored")
-            with failing(monkeypatch, step, errno.ENOSPC, nth), refused:
-                await tier.write(key(1), content(2, 6000))
-            assert tier.stats.errors == 1
-            assert tier.stats.used_bytes == bytes_in(tmp_path)
-            assert tier.stats.objects == len(files_in(tmp_path))
-            if tier.stats.objects:
-                await expect(tier, key(1), content(1, 5000))
-            else:
-                await expect_miss(tier, key(1))
-            await tier.write(key(1), content(3, 100))
-            await expect(tier, key(1), content(3, 100))
-
-    asyncio.run(main())
-
-
-def test_a_file_that_the_system_cuts_short(tmp_path: Path) -> None:
-    """No patched function here: the kernel takes half of a write and refuses the rest."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-
-    async def main() -> None:
-        async with opened(tmp_path) as tier:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
-            try:
-                with pytest.raises(TierError, match="File too large"):
-                    await tier.write(key(1), content(1, 2 << 20))
-            finally:
-                resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-            assert bytes_in(tmp_path) == 0
-            await expect_miss(tier, key(1))
-
-    asyncio.run(main())
-
-
-def test_a_disk_that_cannot_be_read_is_an_error_and_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def main() -> None:
-        async with opened(tmp_path) as tier:
-            await tier.write(key(1), content(1, 5000))
-            refused = pytest.raises(TierError, match="Input/output error")
-            with failing(monkeypatch, "readv", errno.EIO), refused as caught:
-                await get(tier, key(1), 5000)
-            assert not isinstance(caught.value, TierMissError)
-            await expect(tier, key(1), content(1, 5000))
-
-    asyncio.run(main())
-
-
-def test_short_reads_and_writes_of_the_system_are_continued(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write: Callable[[int, memoryview], int] = os.write
-    readv: Callable[[int, list[memoryview]], int] = os.readv
-    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:777]))
-    monkeypatch.setattr(os, "readv", lambda fd, parts: readv(fd, [parts[0][:555]]))
-
-    async def main() -> None:
-        async with opened(tmp_path) as tier:
-            await tier.write(key(1), content(1, 5000))
-            await expect(tier, key(1), content(1, 5000))
-
-    asyncio.run(main())
-
-
-def test_bytes_are_synced_before_their_name_and_the_name_before_the_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No test can cut the power; the order of the calls is what a disk's promises rest on."""
-    calls: list[str] = []
-    fsync, rename = os.fsync, os.rename
-
-    def noted_fsync(descriptor: int) -> None:
-        kind = "directory" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file"
-        calls.append(f"sync {kind} {Path(os.readlink(f'/proc/self/fd/{descriptor}')).parent.name}")
-        fsync(descriptor)
-
-    def noted_rename(source: Path, target: Path) -> None:
-        calls.append(f"rename {source.parent.name}")
-        rename(source, target)
-
-    async def main() -> None:
-        async with opened(tmp_path) as tier:
-            monkeypatch.setattr(os, "fsync", noted_fsync)
-            monkeypatch.setattr(os, "rename", noted_rename)
-            await tier.write(key(1), content(1, 5000))
-            assert calls == ["sync file temporary", "rename temporary", "sync directory objects-v1"]
-
-    asyncio.run(main())
+# What happens at the same time.
 
 
 def test_a_corrupt_file_that_was_replaced_meanwhile_is_kept(tmp_path: Path) -> None:
@@ -506,55 +346,15 @@ def test_what_is_used_while_its_eviction_waits_is_not_evicted(tmp_path: Path) ->
     asyncio.run(main())
 
 
-# kill -9.
+def test_whoever_waits_when_the_tier_closes_gets_an_error(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with opened(tmp_path) as tier:
+            async with tier._locks.of(name_of(key_bytes(key(1)))):
+                write = asyncio.ensure_future(tier.write(key(1), content(1, 500)))
+                await asyncio.sleep(0)
+                await tier.close()
+            with pytest.raises(TierError, match="closed"):
+                await write
+            assert bytes_in(tmp_path) == 0
 
-KILLS = 10
-VERSIONS_A_KILL = 1_000_000
-
-
-def test_a_killed_writer_loses_nothing_acknowledged(tmp_path: Path) -> None:
-    seed = random.randrange(1 << 32)
-    chance = random.Random(seed)
-    acknowledged: dict[int, int] = {}
-    for kill in range(KILLS):
-        what = f"seed {seed}, kill {kill}"
-        # Every third dies somewhere between its start and its first writes.
-        from_start = kill % 3 == 2
-        delay_s = chance.uniform(0, 0.6 if from_start else 0.06)
-        first = kill * VERSIONS_A_KILL
-        acknowledged |= kill_a_writer(tmp_path, first, delay_s, from_start=from_start)
-        asyncio.run(check_after_kill(tmp_path, acknowledged, what))
-    assert acknowledged
-
-
-def kill_a_writer(
-    directory: Path, first: int, delay_s: float, *, from_start: bool
-) -> dict[int, int]:
-    """Return the newest version of each key that was acknowledged before the kill."""
-    command = [sys.executable, "-m", "tests.benchserver.refserver.tiers.killed_writer"]
-    command += [str(directory), str(first)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
-        assert child.stdout is not None
-        if not from_start:
-            assert select.select([child.stdout], [], [], 60)[0], "the writer did not start"
-        with pytest.raises(subprocess.TimeoutExpired):
-            child.wait(delay_s)
-        child.send_signal(signal.SIGKILL)
-        lines = child.stdout.read().split(b"\n")[:-1]
-    # Later lines replace earlier ones of the same key.
-    return {int(number): int(version) for number, version in map(bytes.split, lines)}
-
-
-async def check_after_kill(directory: Path, acknowledged: dict[int, int], what: str) -> None:
-    """Expect every object whole, and none older than what was acknowledged."""
-    async with opened(directory) as tier:
-        assert tier.stats.used_bytes == bytes_in(directory), what
-        for number in range(KEYS):
-            if not await tier.probe([key(number)]):
-                assert number not in acknowledged, f"{what}: key {number} is lost"
-                continue
-            seen = await get(tier, key(number), NBYTES)
-            version = version_of(seen)
-            assert seen == payload(number, version), f"{what}: key {number}"
-            assert version >= acknowledged.get(number, 0), f"{what}: key {number} is old"
-        assert tier.stats.corrupt == tier.stats.misses == 0, what
+    asyncio.run(main())
