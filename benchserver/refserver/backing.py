@@ -33,6 +33,7 @@ class Backing:
         self._clock = clock
         self._journal = journal
         self._writes: set[asyncio.Task[None]] = set()
+        self._fetching: dict[ObjectKey, asyncio.Future[None]] = {}
 
     def stored(self, slots: Sequence[Slot]) -> None:
         """Write committed slots through to every tier, in the background."""
@@ -81,12 +82,23 @@ class Backing:
 
     async def _promote(self, row: Row, nbytes: int) -> bool:
         """Bring the row's missing objects into L1; tells whether all are there now."""
-        missing = [key for key in row if not self._cache.has(key)]
+        missing = await self._missing(row)
+        if not missing:
+            return True
         for tier in self.tiers:
             with suppress(TierError):
                 if await tier.probe(missing) == len(missing):
                     return await self._read_all(tier, missing, nbytes)
         return False
+
+    async def _missing(self, row: Row) -> list[ObjectKey]:
+        """Return the row's objects that L1 lacks, once nobody else is fetching one of them."""
+        while True:
+            missing = [key for key in row if not self._cache.has(key)]
+            others = {self._fetching[key] for key in missing if key in self._fetching}
+            if not others:
+                return missing
+            await asyncio.wait(others)
 
     async def _read_all(self, tier: Tier, keys: Sequence[ObjectKey], nbytes: int) -> bool:
         reservation = self._cache.reserve(keys, nbytes, self._clock.now_ns())
@@ -95,6 +107,8 @@ class Backing:
             self._cache.abort(slots)
             return False
         ended = self._cache.abort
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._fetching.update(dict.fromkeys(keys, done))
         try:
             results = await asyncio.gather(
                 *(self._read(tier, slot) for slot in slots), return_exceptions=True
@@ -108,6 +122,9 @@ class Backing:
                 ended = self._cache.commit
         finally:
             ended(slots)
+            for key in keys:
+                del self._fetching[key]
+            done.set_result(None)
         return ended == self._cache.commit
 
     async def _read(self, tier: Tier, slot: Slot) -> None:

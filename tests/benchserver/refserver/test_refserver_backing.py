@@ -168,6 +168,19 @@ def test_an_l1_too_small_for_the_prefix_promotes_what_fits() -> None:
     play(scene, slots=4)
 
 
+def test_two_lookups_of_the_same_chunks_share_one_read() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.store(KEYS)
+        stage.cache.clear(force=True, now_ns=0)
+        hits = await asyncio.gather(stage.look(), stage.look())
+        assert list(hits) == [len(KEYS), len(KEYS)]
+        assert stage.tier.stats.hits == len(KEYS)
+        stage.cache.unlock(KEYS, count=2, now_ns=0)
+        assert stage.held == 0
+
+    play(scene)
+
+
 def test_a_failed_write_is_told_and_holds_nothing() -> None:
     async def scene(stage: Stage) -> None:
         await stage.tier.close()
