@@ -18,6 +18,7 @@ from benchserver.kv.blocks import NULL_BLOCKS, Window
 from benchserver.kv.digest import chunk_digest
 from benchserver.kv.evidence import Evidence, EvidenceKind, PageFault, PageOwner, merge
 from benchserver.kv.pattern import CANARY_BYTE, POISON_BYTE, U8, U64, GroupPattern, is_filled_with
+from benchserver.kv.pool import WHOLE, Share
 from benchserver.kv.segment import SharedSegment, WorkCancelledError
 from benchserver.kv.verify import (
     SHOWN_BYTES,
@@ -138,19 +139,21 @@ class HostPool:
         self._guards.clear()
         self._segment.close()
 
-    def fill(self, window: Window, digests: Sequence[int]) -> None:
-        """Write the content of the chunks into the window's blocks."""
+    def fill(self, window: Window, digests: Sequence[int], share: Share = WHOLE) -> None:
+        """Write the content of the chunks into the window's blocks, in a share of the layers."""
         order = _columns_by_position(window)
-        for place, pages in zip(self._places, self._layers, strict=True):
+        first, step = share
+        for place, pages in zip(self._places[first::step], self._layers[first::step], strict=True):
             self._check_cancel()
             pattern, keys = self._keys(place, digests)
             part = pages[:, window.first : window.first + window.count].view(pattern.dtype)
             key_words = pattern.key_words(keys[:, order])
             np.bitwise_xor(pattern.words, key_words, out=part)
 
-    def poison(self, window: Window) -> None:
-        """Overwrite the window with poison, and its canaries with canary bytes."""
-        for pages in self._layers:
+    def poison(self, window: Window, share: Share = WHOLE) -> None:
+        """Overwrite the blocks with poison, the canaries with canary bytes, in such a share."""
+        first, step = share
+        for pages in self._layers[first::step]:
             self._check_cancel()
             pages[:, window.first : window.first + window.count].fill(POISON_BYTE)
             for block in window.canaries:

@@ -9,16 +9,26 @@ from benchserver.kv.blocks import Window
 from benchserver.kv.evidence import Evidence
 from benchserver.kv.verify import Candidate
 
+Share = tuple[int, int]
+"""`(i, n)`: every n-th layer from the i-th on, so that n threads can divide the work."""
+
+WHOLE: Share = (0, 1)
+
+
+def shares(count: int) -> list[Share]:
+    """Return the shares of `count` threads."""
+    return [(index, count) for index in range(count)]
+
 
 class KvPool(Protocol):
     """One rank's paged KV memory.  Methods block; they are called from a worker thread."""
 
-    def fill(self, window: Window, digests: Sequence[int]) -> None:
-        """Write the content of the chunks into the window's blocks."""
+    def fill(self, window: Window, digests: Sequence[int], share: Share = WHOLE) -> None:
+        """Write the content of the chunks into the window's blocks, in a share of the layers."""
         ...
 
-    def poison(self, window: Window) -> None:
-        """Overwrite the window's blocks with poison and its canaries with canary bytes."""
+    def poison(self, window: Window, share: Share = WHOLE) -> None:
+        """Overwrite the blocks with poison, the canaries with canary bytes, in such a share."""
         ...
 
     def verify(

@@ -6,10 +6,13 @@ Pure functions over numpy views.  Evidence is `match`, `mismatch` (with the firs
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from benchserver.kv.evidence import Evidence, EvidenceKind, PageFault, PageOwner
 from benchserver.kv.pattern import (
@@ -49,13 +52,35 @@ def bad_pages(pages: np.ndarray, pattern: GroupPattern, keys: U64) -> list[tuple
     for plane in range(pages.shape[0]):
         for start in range(0, pages.shape[1], step):
             part = pages[plane, start : start + step]
-            diff = scratch[: part.shape[0]]
-            np.bitwise_xor(part, pattern.words, out=diff)
-            same = diff == pattern.key_words(keys[plane, start : start + step])
-            if not same.all():
-                wrong = np.flatnonzero(~same.all(axis=1))
+            expected = scratch[: part.shape[0]]
+            key_words = pattern.key_words(keys[plane, start : start + step])
+            np.bitwise_xor(pattern.words, key_words, out=expected)
+            if not same_bytes(part, expected):
+                wrong = np.flatnonzero((part != expected).any(axis=1))
                 found.extend((plane, start + int(column)) for column in wrong)
     return found
+
+
+def same_bytes(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> bool:
+    """Tell whether two C-contiguous arrays hold the same bytes.
+
+    By memcmp(3), which reads memory once: comparing arrays writes a third one, at half the speed.
+    """
+    if first.nbytes != second.nbytes:
+        return False
+    if not first.flags.c_contiguous or not second.flags.c_contiguous:
+        raise ValueError("memcmp needs C-contiguous arrays")
+    return _memcmp(first.ctypes.data, second.ctypes.data, first.nbytes) == 0
+
+
+def _load_memcmp() -> Callable[[int, int, int], int]:
+    memcmp = ctypes.CDLL(None).memcmp
+    memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+    memcmp.restype = ctypes.c_int
+    return cast(Callable[[int, int, int], int], memcmp)
+
+
+_memcmp = _load_memcmp()
 
 
 def first_difference(seen: U8, expected: U8) -> int:

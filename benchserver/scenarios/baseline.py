@@ -34,6 +34,7 @@ from benchserver.history import (
 )
 from benchserver.kv.blocks import Window, plan_blocks
 from benchserver.kv.pattern import chunk_digests
+from benchserver.kv.pool import shares
 from benchserver.kv.verify import Candidate
 from benchserver.load.workload import sequence_tokens
 from benchserver.scenarios.proof import Prover, SequencePlan
@@ -46,6 +47,7 @@ from shapespec import chunk_bytes
 _REMEMBERED = 16
 """How many past sequences a wrong page can be traced to."""
 
+_THREADS_OF_ONE = 2
 _ALIVE_WITHIN_NS = 2 * NS_PER_S
 
 Emit = Callable[[int, Step], None]
@@ -97,6 +99,8 @@ class Baseline:
         self._past: deque[Candidate] = deque(maxlen=_REMEMBERED)
         self._steps: list[Step] = []
         self._stored_ns = 0
+        # Several workers divide the cores among them; a single one is divided.
+        self._shares = shares(_THREADS_OF_ONE if len(workers) == 1 else 1)
         self._finishing = Finishing()
 
     async def run_sequence(self, seq: int) -> tuple[SequenceRecord, FatalError | None]:
@@ -150,8 +154,12 @@ class Baseline:
         """LOOKUP and STORE; tells whether there is something to look for afterwards."""
         writers = [self._workers[rank] for rank in self._config.writers]
         await gather_all(
-            in_thread(self._executor, partial(w.pool.fill, work.plans[w.rank].source, work.digests))
+            in_thread(
+                self._executor,
+                partial(w.pool.fill, work.plans[w.rank].source, work.digests, share),
+            )
             for w in writers
+            for share in self._shares
         )
         request = self._open(work, "cold")
         found = await self._look_up(work, request, Pass.COLD, expected=0)
@@ -200,8 +208,9 @@ class Baseline:
             await self._settle(work, request)
             return
         await gather_all(
-            in_thread(self._executor, partial(w.pool.poison, work.plans[w.rank].destination))
+            in_thread(self._executor, partial(w.pool.poison, work.plans[w.rank].destination, share))
             for w in self._workers
+            for share in self._shares
         )
         moved = await gather_all(
             self._transfer(

@@ -133,6 +133,8 @@ BAD_FLAGS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("serve", "--l1-size-gb", "nan"), ("'--l1-size-gb'", "is not a decimal number")),
     (("serve", "--shm-name", "a/b"), ("shm_name",)),
     (("serve", "extra"), ("unexpected extra argument",)),
+    (("serve", "--fault", "nonsense"), ("fault 'nonsense': no such fault; known: ",)),
+    (("serve", "--fault", "delay@0"), ("fault 'delay@0': call 0, expected 1 to",)),
 ]
 
 
@@ -378,3 +380,9 @@ def test_version() -> None:
     result = invoke("--version")
     assert result.exit_code == 0
     assert result.stdout.startswith("bench-server ")
+
+
+def test_the_faults_are_listed() -> None:
+    result = invoke("serve", "--help-faults")
+    assert result.exit_code == 0
+    assert "late_reply:op=RETRIEVE,delay=1500ms" in result.stdout

@@ -131,3 +131,17 @@ def test_files_that_cannot_be_read(path: str, reason: str) -> None:
 def test_a_file_without_an_end_is_not_read_to_it() -> None:
     with pytest.raises(click.UsageError, match="/dev/zero is longer than 1048576 bytes"):
         cli.make_context("bench-server", ["--config", "/dev/zero"])
+
+
+@pytest.mark.parametrize("faults", ['"delay"', '["delay", "leak_session@2"]'])
+def test_an_option_that_may_come_several_times(faults: str, tmp_path: Path) -> None:
+    path = tmp_path / "faults.toml"
+    path.write_text(f"[serve]\nfault = {faults}\n")
+    with cli.make_context("bench-server", ["--config", str(path)]) as ctx:
+        assert isinstance(ctx.command, click.Group)
+        with ctx.command.commands["serve"].make_context("serve", [], parent=ctx) as child:
+            assert child.params["faults"] == tuple(faults.strip("[]").replace('"', "").split(", "))
+
+
+def test_several_values_must_be_strings(read: Read) -> None:
+    assert "fault must be a string" in refusal(read, "[serve]\nfault = [1]")
