@@ -23,6 +23,7 @@ from benchserver.kv.host import (
     place_tensors,
 )
 from benchserver.kv.pattern import CANARY_BYTE, POISON_BYTE
+from benchserver.kv.pool import shares
 from benchserver.kv.segment import SharedSegment, WorkCancelledError
 from benchserver.kv.verify import Candidate
 from protocol.handles import CpuShmHandle, handle_from_wire, handle_to_wire
@@ -184,6 +185,21 @@ def test_poison_and_canaries(open_pool: OpenPool) -> None:
 
 
 # Seeing
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("text", SPECS)
+def test_shares_make_a_whole(open_pool: OpenPool, text: str, count: int) -> None:
+    source, destination = plan()
+    with open_pool(text) as (pool, segment):
+        pool.fill(source, DIGESTS)
+        pool.poison(destination)
+        whole = memory_of(segment).tobytes()
+    with open_pool(text) as (pool, segment):
+        for share in shares(count):
+            pool.fill(source, DIGESTS, share)
+            pool.poison(destination, share)
+        assert memory_of(segment).tobytes() == whole
 
 
 def restore(pool: HostPool, segment: SharedSegment, text: str, window: Window) -> None:

@@ -17,6 +17,7 @@ from benchserver.kv.verify import (
     describe_owner,
     first_difference,
     plane_name,
+    same_bytes,
     verify_filled,
 )
 from shapespec import parse_shape_spec
@@ -151,3 +152,18 @@ def test_verify_filled_tells_of_the_first_wrong_row() -> None:
         kind=EvidenceKind.MISMATCH, pages=4, bad_pages=2, checked_bytes=32, first=fault(2)
     )
     assert asked == [2]
+
+
+@given(data=st.binary(min_size=1, max_size=64), at=st.integers(0, 63))
+def test_same_bytes(data: bytes, at: int) -> None:
+    first = np.frombuffer(data, np.uint8)
+    second = first.copy()
+    assert same_bytes(first, second)
+    second[at % len(data)] ^= 1
+    assert not same_bytes(first, second)
+    assert not same_bytes(first, first[:-1])
+
+
+def test_same_bytes_of_what_does_not_lie_together() -> None:
+    with pytest.raises(ValueError, match="C-contiguous"):
+        same_bytes(np.zeros((2, 4), np.uint8)[:, ::2], np.zeros((2, 2), np.uint8))
