@@ -17,7 +17,7 @@ EDGE_CANARIES = 2
 _BLOCKS_PER_CANARY = 8
 """One canary for every 8 destination blocks, where the pool has room."""
 
-PLACES = 4
+PLACES = 2
 _TURNS_AT_PLACES = 64
 """For this many turns the same few places of the pool are used, then the next few."""
 
