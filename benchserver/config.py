@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
 from benchserver.errors import UsageError, one_line
-from benchserver.kv.blocks import needed_blocks
+from benchserver.kv.blocks import BlockPlan, needed_blocks, plan_blocks
 from protocol.errors import LocalProtocolError
 from protocol.keys import model_name_problem, salt_problem
 from shapespec import ShapeSpec
@@ -79,6 +79,17 @@ class RunConfig:
     def writers(self) -> tuple[int, ...]:
         """Return the ranks that STORE."""
         return (0,) if self.is_mla else tuple(range(self.tp_size))
+
+    def block_plan(self, chunk_tokens: int, *, turn: int, rank: int) -> BlockPlan:
+        """Return the blocks that a rank uses for one sequence of whole chunks."""
+        chunks = self.num_tokens // chunk_tokens
+        return plan_blocks(
+            num_blocks=self.spec.num_blocks,
+            request_blocks=chunks * chunk_tokens // self.spec.block_size,
+            seed=self.seed,
+            turn=turn,
+            rank=rank,
+        )
 
     @property
     def readers_per_object(self) -> int:

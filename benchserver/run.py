@@ -38,7 +38,6 @@ from benchserver.client.rpc import CallFailedError, RpcClient
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.config import RunConfig, TransferChoice, check_against_chunk, check_config
 from benchserver.errors import FatalError, UsageError, one_line
-from benchserver.history import Step
 from benchserver.reporter import Reporter
 from benchserver.result import RunResult, ServerFacts
 from benchserver.stats.measures import Measures
@@ -364,7 +363,7 @@ class Run:
             content_root=content_seed(config.seed, config.cache_salt),
             clock=self._clock,
             executor=self._executor,
-            emit=self._emit,
+            emit=self._reporter.step,
         )
 
     def _skip_checks(self, cross_check: bool) -> None:
@@ -376,9 +375,6 @@ class Run:
         if self._config.expect_warm:
             for check in (Check.STORE, Check.VISIBILITY, Check.WARM_LOOKUP, Check.SOURCE):
                 self._ledger.skip(check, "--expect-warm stores nothing")
-
-    def _emit(self, seq: int, step: Step) -> None:
-        self._reporter.step(seq, step)
 
     async def _run_sequences(self, scenario: Baseline) -> None:
         seq = self._config.start

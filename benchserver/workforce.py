@@ -16,7 +16,7 @@ from benchserver.client.worker import Worker, instance_id
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.config import RunConfig, TransferChoice
 from benchserver.errors import FatalError
-from benchserver.kv.blocks import PLACES, plan_blocks
+from benchserver.kv.blocks import PLACES
 from benchserver.kv.host import HostPool, group_patterns, place_tensors
 from benchserver.kv.pattern import GroupPattern, content_seed
 from benchserver.kv.segment import SharedSegment, require_room, segment_name
@@ -156,16 +156,9 @@ class Workforce:
     def _touch(self, worker: Worker) -> None:
         """Write the blocks of the first turns once, so that no sequence pays for page faults."""
         config = self._config
-        chunks = config.num_tokens // self._chunk_tokens
         end = config.start + PLACES if config.end is None else config.end
         for turn in range(config.start, min(end, config.start + PLACES)):
-            plan = plan_blocks(
-                num_blocks=config.spec.num_blocks,
-                request_blocks=chunks * self._chunk_tokens // config.spec.block_size,
-                seed=config.seed,
-                turn=turn,
-                rank=worker.rank,
-            )
+            plan = config.block_plan(self._chunk_tokens, turn=turn, rank=worker.rank)
             worker.pool.poison(plan.source)
             worker.pool.poison(plan.destination)
 

@@ -155,7 +155,7 @@ class EngineMode:
         started_ns = self._clock.now_ns()
         reply = await self._rpc.call(Op.PREPARE_STORE, key, self._instance_id)
         plan: StorePlan = reply.result
-        tables = self._chunk_tables(window)
+        tables = window.chunk_tables(self._chunk_tokens // self._group.block_size)
         data = b""
         if plan.inline:
             indices: Sequence[int] = range(len(tables))
@@ -176,7 +176,7 @@ class EngineMode:
         plan: RetrievePlan = reply.result
         if not plan.success:
             raise RefusedError("PREPARE_RETRIEVE answered success=false")
-        tables = self._chunk_tables(window)
+        tables = window.chunk_tables(self._chunk_tokens // self._group.block_size)
         try:
             await self._in_thread(lambda: self._read_plan(plan, tables))
         except RemoteProtocolError:
@@ -187,11 +187,6 @@ class EngineMode:
         if not committed.result:
             raise RefusedError("COMMIT_RETRIEVE answered False")
         return Moved(latency_ns=self._clock.now_ns() - started_ns, chunks=len(tables))
-
-    def _chunk_tables(self, window: Window) -> list[tuple[int, ...]]:
-        step = self._chunk_tokens // self._group.block_size
-        ids = window.block_ids
-        return [ids[start : start + step] for start in range(0, len(ids), step)]
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)

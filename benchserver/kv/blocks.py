@@ -31,6 +31,11 @@ class Window:
     block_ids: tuple[int, ...]
     canaries: tuple[int, ...]
 
+    def chunk_tables(self, blocks_per_chunk: int) -> list[tuple[int, ...]]:
+        """Return the block table cut into chunks."""
+        starts = range(0, len(self.block_ids), blocks_per_chunk)
+        return [self.block_ids[start : start + blocks_per_chunk] for start in starts]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockPlan:

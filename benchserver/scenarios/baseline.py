@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -32,7 +33,7 @@ from benchserver.history import (
     Step,
     TransferRecord,
 )
-from benchserver.kv.blocks import Window, plan_blocks
+from benchserver.kv.blocks import Window
 from benchserver.kv.pattern import chunk_digests
 from benchserver.kv.pool import shares
 from benchserver.kv.verify import Candidate
@@ -129,13 +130,7 @@ class Baseline:
         digests = chunk_digests(self._root, tokens, self._chunk_tokens)
         self._past.append(Candidate(label=f"seq {seq}", digests=digests))
         plans = tuple(
-            plan_blocks(
-                num_blocks=config.spec.num_blocks,
-                request_blocks=self._chunks * self._blocks_per_chunk,
-                seed=config.seed,
-                turn=seq,
-                rank=worker.rank,
-            )
+            config.block_plan(self._chunk_tokens, turn=seq, rank=worker.rank)
             for worker in self._workers
         )
         return SequencePlan(seq=seq, tokens=tokens, digests=digests, plans=plans)
@@ -191,7 +186,7 @@ class Baseline:
             await self._settle(work, request, quietly=True)
             wait_ns = next_poll_ns(wait_ns)
             await self._clock.sleep_ns(min(wait_ns, deadline_ns - now_ns))
-        step = _with_lag(step, attempts=attempt, lag_ns=now_ns - self._stored_ns)
+        step = replace(step, attempts=attempt, lag_ns=now_ns - self._stored_ns)
         self._record(work, step)
         await self._check_alive([step])
         await self._retrieve_if_hit(work, request, step)
@@ -344,20 +339,6 @@ class Baseline:
         except API_ERRORS:
             return "its HTTP API is dead too"
         return "its HTTP API still answers, so its RPC thread is dead or stuck"
-
-
-def _with_lag(step: LookupRecord, *, attempts: int, lag_ns: int) -> LookupRecord:
-    return LookupRecord(
-        which=step.which,
-        outcome=step.outcome,
-        hits=step.hits,
-        expected=step.expected,
-        total=step.total,
-        latency_ns=step.latency_ns,
-        attempts=attempts,
-        lag_ns=lag_ns,
-        reason=step.reason,
-    )
 
 
 def _label(step: LookupRecord | TransferRecord | EndRecord) -> str:

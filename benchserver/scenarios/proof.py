@@ -127,14 +127,9 @@ class Prover:
         return tuple(
             [
                 await in_thread(self._executor, partial(pool.chunk_digest, table))
-                for table in self._chunk_tables(window)
+                for table in window.chunk_tables(self._blocks_per_chunk)
             ]
         )
-
-    def _chunk_tables(self, window: Window) -> list[tuple[int, ...]]:
-        step = self._blocks_per_chunk
-        ids = window.block_ids
-        return [ids[start : start + step] for start in range(0, len(ids), step)]
 
     async def _server_digests(self, work: SequencePlan) -> dict[Leg, tuple[str, ...] | str]:
         """Return the server's digests of every leg, or why there are none."""
