@@ -15,7 +15,7 @@ import msgpack
 
 from protocol.dialects import Dialect, OpRow
 from protocol.errors import LocalProtocolError, RemoteProtocolError
-from protocol.fields import Kind
+from protocol.fields import REQUIRED, Kind
 from protocol.messages import VOID, Incoming
 from protocol.ops import Op
 from protocol.values import clip
@@ -52,8 +52,7 @@ def encode_request(dialect: Dialect, uid: int, op: Op, args: Sequence[Any]) -> t
     """
     row = row_of(dialect, op)
     if len(args) != len(row.payload):
-        names = ", ".join(field.name for field in row.payload)
-        raise LocalProtocolError(f"{op.value} takes ({names}), got {len(args)} values")
+        args = _with_defaults(row, op, args)
     head = (msgpack.packb(uid), op_frame(row.id))
     if not args:
         return head
@@ -61,6 +60,14 @@ def encode_request(dialect: Dialect, uid: int, op: Op, args: Sequence[Any]) -> t
         _pack(field.kind, arg, f"{op.value}.{field.name}")
         for field, arg in zip(row.payload, args, strict=True)
     )
+
+
+def _with_defaults(row: OpRow, op: Op, args: Sequence[Any]) -> Sequence[Any]:
+    left_out = [field.default for field in row.payload[len(args) :]]
+    if len(args) > len(row.payload) or REQUIRED in left_out:
+        names = ", ".join(field.name for field in row.payload)
+        raise LocalProtocolError(f"{op.value} takes ({names}), got {len(args)} values")
+    return (*args, *left_out)
 
 
 @cache

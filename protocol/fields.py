@@ -10,13 +10,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from protocol.handles import handle_from_wire, handle_to_wire
+from protocol.handles import (
+    CpuShmHandle,
+    handle_from_wire,
+    handle_to_wire,
+    pickled_handle_from_wire,
+    pickled_handle_to_wire,
+)
 from protocol.keys import key_from_wire, key_to_wire
 from protocol.messages import PoolInfo, RetrievePlan, Slot, StorePlan, TransferResult
+from protocol.tensors import InlineTensor
 from protocol.values import is_int, is_int_list, refuse
 
 MAX_SLOTS = 1 << 20
 """One slot a chunk: a request of a million chunks is nobody's."""
+
+
+REQUIRED: Any = object()
+"""The default of a field that has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +41,23 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One payload frame of a request."""
+    """One payload frame of a request; callers may leave out trailing ones that have a default."""
 
     name: str
     kind: Kind
+    default: Any = REQUIRED
+
+
+@dataclass(frozen=True, slots=True)
+class InlineForm:
+    """How engine_driven chunks travel inside messages: tensors to bytes and back.
+
+    `encode` may raise LocalProtocolError, `decode` RemoteProtocolError.
+    """
+
+    name: str
+    encode: Callable[[Sequence[InlineTensor]], bytes]
+    decode: Callable[[bytes], Sequence[InlineTensor]]
 
 
 def _same(value: Any) -> Any:
@@ -67,22 +91,44 @@ MAPS = _plain(
 BLOCK_IDS = _plain("block_ids", "an array of arrays of block ids, one a group", _is_block_ids)
 
 
-def _handles_to_wire(handles: Sequence[Any]) -> list[Any]:
-    return [handle_to_wire(handle) for handle in handles]
+INT_LISTS = Kind("int_lists", lambda v: [list(item) for item in v], BLOCK_IDS.from_wire)
 
 
-def _handles_from_wire(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise refuse("an array of tensor descriptors", value)
-    return [handle_from_wire(item) for item in value]
+def _flat_from_wire(value: Any) -> list[list[int]]:
+    if not is_int_list(value):
+        raise refuse("an array of block ids", value)
+    return [value]
 
 
-HANDLES = Kind("handles", _handles_to_wire, _handles_from_wire)
+def _flat_to_wire(tables: Sequence[Sequence[int]]) -> list[int]:
+    if len(tables) != 1:
+        raise ValueError(f"block ids of {len(tables)} KV layer groups, one can be sent")
+    return list(tables[0])
+
+
+FLAT_BLOCK_IDS = Kind("flat_block_ids", _flat_to_wire, _flat_from_wire)
+"""One flat array, of the only group (0.4.6 and before)."""
+
+
+def _handles(
+    name: str, to_wire: Callable[[Any], Any], from_wire: Callable[[Any], CpuShmHandle]
+) -> Kind:
+    def read(value: Any) -> list[CpuShmHandle]:
+        if not isinstance(value, list):
+            raise refuse("an array of tensor descriptors", value)
+        return [from_wire(item) for item in value]
+
+    return Kind(name, lambda handles: [to_wire(handle) for handle in handles], read)
+
+
+HANDLES = _handles("handles", handle_to_wire, handle_from_wire)
+PICKLED_HANDLES = _handles("pickled_handles", pickled_handle_to_wire, pickled_handle_from_wire)
+"""Pickles of the server's own wrapper class (0.5.5 and before)."""
 
 
 def key_kind(fields: tuple[str, ...]) -> Kind:
     """Return the key's wire type with the key fields of one release."""
-    return Kind("key", lambda key: key_to_wire(key, fields), key_from_wire)
+    return Kind("key", lambda key: key_to_wire(key, fields), lambda v: key_from_wire(v, fields))
 
 
 def _transfer_to_wire(result: TransferResult) -> list[Any]:

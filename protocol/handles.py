@@ -1,17 +1,19 @@
 """KV tensor descriptors: how a client tells the server where its paged KV tensors live.
 
-On 0.5.6 a descriptor is a msgpack map inside an extension of type 1.  Descriptors are data:
-nothing here imports, maps or unpickles what a peer names.
+A descriptor lies inside a msgpack extension of type 1: a msgpack map since 0.5.6, a pickle of the
+server's own class before.  Descriptors are data: nothing here imports, maps or unpickles what a
+peer names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgpack
 
+from protocol import wrappers
 from protocol.errors import LocalProtocolError, RemoteProtocolError
 from protocol.values import clip
 
@@ -22,6 +24,7 @@ CPU_EVENT_STUB = b"stub_ipc_handle"
 
 _DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "uint8": 1, "int8": 1}
 _MAX_RANK = 8
+_MAX_NAME_BYTES = 255
 _FIELDS = {"type", "shm_name", "nbytes", "version", "metadata"}
 _METADATA_FIELDS = {"dtype", "shape", "stride", "storage_offset", "device_uuid"}
 
@@ -36,7 +39,7 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuShmHandle:
-    """A tensor in a POSIX shared-memory segment that the client owns (`cpu_shm`, 0.5.6).
+    """A tensor in a POSIX shared-memory segment that the client owns (0.4.7 and later).
 
     The server maps the first `nbytes` bytes of `shm_name`; `shape`, `stride` and
     `storage_offset` are in elements of `dtype`, relative to the segment's start.
@@ -60,17 +63,7 @@ class CpuShmHandle:
 
 def handle_to_wire(handle: CpuShmHandle) -> msgpack.ExtType:
     """Encode a descriptor as 0.5.6 wants it; LocalProtocolError if it overruns its segment."""
-    if handle.dtype not in _DTYPE_BYTES:
-        raise LocalProtocolError(f"handle: dtype {handle.dtype!r} is not known")
-    if len(handle.shape) != len(handle.stride):
-        raise LocalProtocolError(
-            f"handle: shape {handle.shape} and stride {handle.stride} differ in rank"
-        )
-    if handle.span_bytes() > handle.nbytes:
-        raise LocalProtocolError(
-            f"handle: the tensor spans {handle.span_bytes()} bytes of {handle.shm_name}, "
-            f"which has {handle.nbytes}"
-        )
+    _check_own(handle)
     body = {
         "type": "cpu_shm",
         "shm_name": handle.shm_name,
@@ -87,6 +80,32 @@ def handle_to_wire(handle: CpuShmHandle) -> msgpack.ExtType:
     return msgpack.ExtType(HANDLE_EXT_TYPE, msgpack.packb(body))
 
 
+def pickled_handle_to_wire(handle: CpuShmHandle) -> msgpack.ExtType:
+    """Encode a descriptor as 0.4.7 to 0.5.5 want it; LocalProtocolError as for 0.5.6."""
+    _check_own(handle)
+    values = {name: getattr(handle, name, None) for name in wrappers.FIELDS}
+    return msgpack.ExtType(HANDLE_EXT_TYPE, wrappers.write_wrapper(values))
+
+
+def _check_own(handle: CpuShmHandle) -> None:
+    if handle.dtype not in _DTYPE_BYTES:
+        raise LocalProtocolError(f"handle: dtype {handle.dtype!r} is not known")
+    if len(handle.shape) != len(handle.stride):
+        raise LocalProtocolError(
+            f"handle: shape {handle.shape} and stride {handle.stride} differ in rank"
+        )
+    if handle.span_bytes() > handle.nbytes:
+        raise LocalProtocolError(
+            f"handle: the tensor spans {handle.span_bytes()} bytes of {handle.shm_name}, "
+            f"which has {handle.nbytes}"
+        )
+    longest = max(len(name.encode()) for name in (handle.shm_name, handle.device_uuid))
+    if longest > _MAX_NAME_BYTES:
+        raise LocalProtocolError(
+            f"handle: a name of {longest} bytes, at most {_MAX_NAME_BYTES} can be sent"
+        )
+
+
 def _natural(value: Any, place: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise RemoteProtocolError(f"handle: {place} is {clip(value)}, expected 0 or more")
@@ -94,7 +113,7 @@ def _natural(value: Any, place: str) -> int:
 
 
 def _naturals(value: Any, place: str) -> tuple[int, ...]:
-    if not isinstance(value, list) or len(value) > _MAX_RANK:
+    if not isinstance(value, (list, tuple)) or len(value) > _MAX_RANK:
         raise RemoteProtocolError(f"handle: {place} is {clip(value)}, expected an array")
     return tuple(_natural(item, place) for item in value)
 
@@ -110,10 +129,9 @@ def handle_from_wire(value: Any) -> CpuShmHandle:
 
     Raises RemoteProtocolError for other types, versions and fields, as the real server does.
     """
-    if not isinstance(value, msgpack.ExtType) or value.code != HANDLE_EXT_TYPE:
-        raise RemoteProtocolError("handle: expected an extension of type 1")
+    data = _ext_data(value)
     try:
-        unpacked = msgpack.unpackb(value.data)
+        unpacked = msgpack.unpackb(data)
     except Exception as error:
         raise RemoteProtocolError(f"handle: not msgpack ({type(error).__name__})") from error
     body = _exact_map(unpacked, _FIELDS, "handle")
@@ -128,7 +146,23 @@ def handle_from_wire(value: Any) -> CpuShmHandle:
     return _checked_handle(body, metadata)
 
 
-def _checked_handle(body: dict[str, Any], metadata: dict[str, Any]) -> CpuShmHandle:
+def pickled_handle_from_wire(value: Any) -> CpuShmHandle:
+    """Read one element of REGISTER_KV_CACHE's `kv_cache` array (0.4.7 to 0.5.5).
+
+    Raises RemoteProtocolError for a pickle of anything but the CPU wrapper.
+    """
+    state = wrappers.read_wrapper(bytes(_ext_data(value)))
+    return _checked_handle(state, state)
+
+
+def _ext_data(value: Any) -> bytes:
+    if not isinstance(value, msgpack.ExtType) or value.code != HANDLE_EXT_TYPE:
+        raise RemoteProtocolError("handle: expected an extension of type 1")
+    data: bytes = value.data
+    return data
+
+
+def _checked_handle(body: Mapping[str, Any], metadata: Mapping[str, Any]) -> CpuShmHandle:
     name, dtype, uuid = body["shm_name"], metadata["dtype"], metadata["device_uuid"]
     if not isinstance(name, str) or not isinstance(uuid, str):
         raise RemoteProtocolError("handle: shm_name and device_uuid must be strings")

@@ -20,6 +20,41 @@ CONFIG_PATH = "/config"
 CHECKSUMS_PATH = "/cache/checksums"
 CLEAR_PATH = "/cache/clear"
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpRoutes:
+    """Where one generation of the server has what; "" means that it has none.
+
+    checksums_by_query: GET with a query string in place of POST with a JSON body.
+    """
+
+    health: str = "/healthcheck"
+    version: str = "/version"
+    status: str = "/status"
+    config: str = "/config"
+    clear: str = "/cache/clear"
+    checksums: str = "/cache/checksums"
+    checksums_by_query: bool = False
+
+
+HTTP_051 = HttpRoutes()
+"""0.5.1 and later."""
+
+HTTP_045 = HttpRoutes(
+    config="/conf", clear="/clear-cache", checksums="/kvcache/check", checksums_by_query=True
+)
+"""0.4.5 to 0.5.0."""
+
+HTTP_041 = HttpRoutes(
+    health="/api/healthcheck",
+    version="",
+    status="/api/status",
+    config="",
+    clear="/api/clear-cache",
+    checksums="",
+)
+"""0.4.1 to 0.4.4."""
+
 _MD5 = re.compile(r"[0-9a-f]{32}")
 
 
@@ -49,6 +84,18 @@ def checksums_body(
         "chunk_size": blocks_per_chunk,
         "instance_id": instance_id,
         "layerwise": False,
+    }
+
+
+def checksums_query(
+    *, block_ids: Sequence[int], blocks_per_chunk: int, instance_id: int
+) -> dict[str, str]:
+    """Return the query of GET /kvcache/check (0.4.5 to 0.5.0)."""
+    return {
+        "block_ids": ",".join(map(str, block_ids)),
+        "chunk_size": str(blocks_per_chunk),
+        "instance_id": str(instance_id),
+        "layerwise": "false",
     }
 
 

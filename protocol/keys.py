@@ -6,6 +6,7 @@ request id and the number of readers are not part of it.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -83,7 +84,7 @@ def key_to_wire(key: CacheKey, fields: Sequence[str]) -> dict[str, Any]:
     problem = model_name_problem(key.model_name) or salt_problem(key.cache_salt)
     if problem:
         raise LocalProtocolError(problem)
-    if key.num_kv_readers < 1:
+    if "num_kv_readers" in fields and key.num_kv_readers < 1:
         raise LocalProtocolError(f"num_kv_readers must be at least 1, not {key.num_kv_readers}")
     values: dict[str, Any] = {
         "model_name": key.model_name,
@@ -97,13 +98,31 @@ def key_to_wire(key: CacheKey, fields: Sequence[str]) -> dict[str, Any]:
         "request_configs": None,
         "num_kv_readers": key.num_kv_readers,
     }
+    if "token_bytes" in fields:
+        values["token_bytes"] = _pack_tokens(key.token_ids)
     return {name: values[name] for name in fields}
+
+
+def _pack_tokens(token_ids: Sequence[int]) -> bytes:
+    """Return tokens as big-endian uint32 (0.5.7)."""
+    try:
+        return struct.pack(f">{len(token_ids)}I", *token_ids)
+    except struct.error as error:
+        raise LocalProtocolError(f"a token id is out of range: {error}") from error
 
 
 def _is_token_list(value: Any) -> bool:
     if not isinstance(value, list):
         return False
     return all(type(token) is int and 0 <= token <= MAX_TOKEN_ID for token in value)
+
+
+def _unpack_tokens(packed: Any) -> list[int]:
+    if not isinstance(packed, bytes) or len(packed) % 4:
+        raise RemoteProtocolError(
+            f"key.token_bytes: got {clip(packed)}, expected bytes, four a token"
+        )
+    return list(struct.unpack(f">{len(packed) // 4}I", packed))
 
 
 _WIRE_CHECKS: Mapping[str, tuple[Any, str]] = {
@@ -121,14 +140,16 @@ _WIRE_CHECKS: Mapping[str, tuple[Any, str]] = {
 _OPTIONAL_ON_WIRE: Mapping[str, Any] = {"cache_salt": "", "num_kv_readers": 0}
 
 
-def key_from_wire(value: Any) -> CacheKey:
-    """Read a key that a client sent; unknown fields are ignored, as servers do.
+def key_from_wire(value: Any, known: Sequence[str] = ()) -> CacheKey:
+    """Read a key of the fields `known` that a client sent; others are ignored, as servers do.
 
     Raises RemoteProtocolError for anything but a map with well-typed required fields.
     """
     if not isinstance(value, dict):
         raise RemoteProtocolError(f"key: got {type(value).__name__}, expected a map")
     fields: dict[str, Any] = {}
+    if "token_bytes" in known:
+        value = {**value, "token_ids": _unpack_tokens(value.get("token_bytes"))}
     for name, (check, expected) in _WIRE_CHECKS.items():
         if name not in value and name not in _OPTIONAL_ON_WIRE:
             raise RemoteProtocolError(f"key: field {name} is missing")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from protocol.errors import RemoteProtocolError
 
-# The longest legal text is a 20-digit storage key.
+# The longest legal text is the name of a shared-memory segment.
 _MAX_TEXT_BYTES = 256
 # torch's magic number takes 10 bytes, an int64 at most 9.
 _MAX_INT_BYTES = 16
@@ -36,15 +36,26 @@ def _shown(value: object) -> str:
     return f"a {type(value).__name__}"
 
 
-def refusal(place: str, got: object, expected: str) -> RemoteProtocolError:
-    return RemoteProtocolError(
-        f"inline tensor list: {place}: got {_shown(got)}, expected {expected}"
-    )
+def refusal(
+    place: str, got: object, expected: str, *, subject: str = "inline tensor list"
+) -> RemoteProtocolError:
+    return RemoteProtocolError(f"{subject}: {place}: got {_shown(got)}, expected {expected}")
+
+
+@dataclass(slots=True, eq=False)
+class Instance:
+    """An object of an allow-listed class: a name and the state that BUILD gave it."""
+
+    kind: Global
+    state: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grammar:
-    """What one layer of the stream may name, call and refer to, and how large it may grow."""
+    """What one layer of the stream may name, call and refer to, and how large it may grow.
+
+    `classes` are the names of which the stream may describe instances; none is ever made.
+    """
 
     names: frozenset[Global]
     calls: Mapping[Global, Callable[[tuple[object, ...]], object]]
@@ -52,6 +63,8 @@ class Grammar:
     max_opcodes: int
     max_stack: int
     max_memo: int
+    classes: frozenset[Global] = frozenset()
+    subject: str = "inline tensor list"
 
 
 class _Machine:
@@ -68,7 +81,8 @@ class _Machine:
         self.memo: dict[int, object] = {}
 
     def refusal(self, got: object, expected: str) -> RemoteProtocolError:
-        return refusal(f"before byte {self.position}", got, expected)
+        place = f"before byte {self.position}"
+        return refusal(place, got, expected, subject=self.grammar.subject)
 
     def take(self, count: int) -> memoryview:
         end = self.position + count
@@ -124,7 +138,7 @@ class _Machine:
         if not isinstance(module, str) or not isinstance(name, str):
             raise self.refusal(module if isinstance(name, str) else name, "a name as text")
         found = Global(module, name)
-        if found not in self.grammar.names:
+        if found not in self.grammar.names and found not in self.grammar.classes:
             raise self.refusal(found, "a name from the allow-list")
         self.push(found)
 
@@ -223,12 +237,28 @@ def _reduce(machine: _Machine) -> None:
     machine.push(call(arguments))
 
 
+def _new_object(machine: _Machine) -> None:
+    arguments = machine.pop()
+    kind = machine.pop()
+    if kind not in machine.grammar.classes or not isinstance(kind, Global) or arguments != ():
+        raise machine.refusal(kind, "an allow-listed class without arguments")
+    machine.push(Instance(kind))
+
+
+def _build(machine: _Machine) -> None:
+    state = machine.pop()
+    target = machine.top()
+    if not isinstance(target, Instance) or target.state is not None or not isinstance(state, dict):
+        raise machine.refusal(target, "a new instance, and its state as a dict")
+    target.state = state
+
+
 def _persistent_id(machine: _Machine) -> None:
     machine.push(machine.grammar.persistent(machine.pop()))
 
 
 _STOP = ord(".")
-# Opcodes that these streams do not need (BUILD, OBJ, INST, NEWOBJ, EXT*, LONG4, POP, DUP, ...)
+# Opcodes that these streams do not need (OBJ, INST, NEWOBJ_EX, EXT*, LONG4, POP, DUP, ...)
 # have no row, and a missing row is the refusal.
 _HANDLERS: Mapping[int, Callable[[_Machine], None]] = {
     0x80: _proto,
@@ -264,6 +294,8 @@ _HANDLERS: Mapping[int, Callable[[_Machine], None]] = {
     ord("c"): _global,
     0x93: _stack_name,
     ord("R"): _reduce,
+    0x81: _new_object,
+    ord("b"): _build,
     ord("Q"): _persistent_id,
 }
 
@@ -280,6 +312,18 @@ def read_pickle(stream: memoryview, grammar: Grammar) -> tuple[object, memoryvie
             return value, stream[machine.position :]
         handler = _HANDLERS.get(opcode)
         if handler is None:
-            raise machine.refusal(f"opcode {opcode:#04x}", "an opcode that tensor lists need")
+            raise machine.refusal(f"opcode {opcode:#04x}", "an opcode that these streams need")
         handler(machine)
     raise machine.refusal("no STOP", f"at most {grammar.max_opcodes} opcodes")
+
+
+def short_int(value: int) -> bytes:
+    """The shortest opcode for a count: BININT1, BININT2, BININT or LONG1."""
+    if value < 1 << 8:
+        return b"K" + value.to_bytes(1, "little")
+    if value < 1 << 16:
+        return b"M" + value.to_bytes(2, "little")
+    if value < 1 << 31:
+        return b"J" + value.to_bytes(4, "little")
+    width = value.bit_length() // 8 + 1  # one bit more than the value: LONG1 is signed
+    return b"\x8a" + width.to_bytes(1, "little") + value.to_bytes(width, "little")

@@ -34,7 +34,7 @@ from enum import Enum
 from typing import Literal
 
 from protocol.errors import LocalProtocolError
-from protocol.pickles import Global, Grammar, read_pickle, refusal
+from protocol.pickles import Global, Grammar, read_pickle, refusal, short_int
 
 # KV objects have rank 3 or 4. The rest is room for a peer's odd views, and small enough that
 # nested iteration over the axes stays shallow.
@@ -135,20 +135,8 @@ def _text(value: str) -> bytes:
     return b"X" + len(raw).to_bytes(4, "little") + raw
 
 
-def _int(value: int) -> bytes:
-    """The shortest opcode for a count: BININT1, BININT2, BININT or LONG1."""
-    if value < 1 << 8:
-        return b"K" + value.to_bytes(1, "little")
-    if value < 1 << 16:
-        return b"M" + value.to_bytes(2, "little")
-    if value < 1 << 31:
-        return b"J" + value.to_bytes(4, "little")
-    width = value.bit_length() // 8 + 1  # one bit more than the value: LONG1 is signed
-    return b"\x8a" + width.to_bytes(1, "little") + value.to_bytes(width, "little")
-
-
 def _int_tuple(values: Sequence[int]) -> bytes:
-    return b"(" + b"".join(map(_int, values)) + b"t" if values else b")"
+    return b"(" + b"".join(map(short_int, values)) + b"t" if values else b")"
 
 
 def _stack_global(name: Global) -> bytes:
@@ -159,12 +147,12 @@ def _stack_global(name: Global) -> bytes:
 
 _BLOB_PREFIX = (
     b"\x80\x02\x8a\x0a" + _MAGIC.to_bytes(10, "little") + b"."
-    b"\x80\x02" + _int(_VERSION) + b"."
+    b"\x80\x02" + short_int(_VERSION) + b"."
     b"\x80\x02}("
-    + (_text("protocol_version") + _int(_VERSION))
+    + (_text("protocol_version") + short_int(_VERSION))
     + (_text("little_endian") + b"\x88")
     + (_text("type_sizes") + b"}(")
-    + (_text("short") + _int(2) + _text("int") + _int(4) + _text("long") + _int(4))
+    + (_text("short") + short_int(2) + _text("int") + short_int(4) + _text("long") + short_int(4))
     + b"uu."
 )
 _OUTER_NAMES = (_REBUILD_TENSOR, _LOAD_STORAGE, _ORDERED_DICT)
@@ -182,7 +170,7 @@ def _blob_head(tensor: InlineTensor, key: str) -> bytes:
             _BLOB_PREFIX,
             b"\x80\x02(" + _text("storage"),
             f"c{storage.module}\n{storage.name}\n".encode("ascii"),
-            _text(key) + _text("cpu") + _int(numel) + b"NtQ.",
+            _text(key) + _text("cpu") + short_int(numel) + b"NtQ.",
             b"\x80\x02]" + _text(key) + b"a.",
             numel.to_bytes(8, "little"),
         )
@@ -216,7 +204,7 @@ def encode_tensor_list(tensors: Sequence[InlineTensor]) -> bytes:
             b"B" + (len(head) + len(tensor.data)).to_bytes(4, "little"),
             head,
             tensor.data,
-            b"\x85R" + _int(0) + view + b"\x89" + hooks + b")RtR",
+            b"\x85R" + short_int(0) + view + b"\x89" + hooks + b")RtR",
         )
     parts.append(b"e.")
     return b"".join(parts)

@@ -78,15 +78,20 @@ def test_what_else_056_says() -> None:
 
 
 def test_a_release_has_one_dialect() -> None:
-    assert known_releases() == ("0.5.6",)
+    releases = known_releases()
+    assert releases[:4] == ("0.5.7rc2", "0.5.6", "0.5.5", "0.5.4")
+    assert releases[-2:] == ("0.4.2", "0.4.1")
+    assert len(set(releases)) == len(releases) == 15
     assert dialect_of("0.5.6") is V056
+    assert dialect_of("0.5.2") is dialect_of("0.5.1")
 
 
-@pytest.mark.parametrize("release", ["", "0.5.5", "0.5.7", "0.5.6rc1", "v0.5.6", "0.5.60", "\n"])
+@pytest.mark.parametrize("release", ["", "0.5.8", "0.5.7", "0.5.6rc1", "v0.5.6", "0.5.60", "\n"])
 def test_a_release_that_is_not_pinned_is_not_guessed(release: str) -> None:
     with pytest.raises(LocalProtocolError) as caught:
         dialect_of(release)
-    words = f"server release {release!r} is not known, expected one of 0.5.6"
+    known = ", ".join(known_releases())
+    words = f"server release {release!r} is not known, expected one of {known}"
     assert str(caught.value) == words
 
 
@@ -115,3 +120,56 @@ def test_a_release_that_is_not_pinned_is_not_guessed(release: str) -> None:
 )
 def test_the_release_in_a_version_text(version: str, release: str) -> None:
     assert release_of(version) == release
+
+
+def ids(release: str) -> dict[str, int]:
+    return {op.name: row.id for op, row in dialect_of(release).ops.items()}
+
+
+@pytest.mark.parametrize(
+    ("releases", "numbers"),
+    [
+        ("0.4.1", "STORE 3 LOOKUP 5 FREE_LOOKUP_LOCKS 7 CLEAR 9 GET_CHUNK_SIZE 10 NOOP 11"),
+        ("0.4.2", "END_SESSION 8 CLEAR 9 GET_CHUNK_SIZE 10 PING 11 NOOP 12"),
+        ("0.4.3 0.4.4 0.4.5", "FREE_LOOKUP_LOCKS 8 END_SESSION 9 CLEAR 10 PING 12 NOOP 14"),
+        ("0.4.6", "REGISTER_ENGINE_DRIVEN 10 PREPARE_STORE 11 COMMIT_RETRIEVE 14 CLEAR 15 NOOP 19"),
+        ("0.4.7", "UNREGISTER_ENGINE_DRIVEN 11 COMMIT_RETRIEVE 15 CLEAR 16 PING 18 NOOP 20"),
+        ("0.5.0 0.5.1 0.5.2", "WAIT_PREFETCH_STATUS 7 FREE_LOOKUP_LOCKS 9 CLEAR 17 NOOP 21"),
+        (
+            "0.5.3 0.5.4 0.5.5 0.5.6 0.5.7rc2",
+            "STORE 6 RETRIEVE 7 LOOKUP 8 WAIT_PREFETCH_STATUS 10 FREE_LOOKUP_LOCKS 12 CLEAR 20 "
+            "GET_CHUNK_SIZE 21 PING 22 NOOP 24",
+        ),
+    ],
+)
+def test_operations_have_the_numbers_of_their_release(releases: str, numbers: str) -> None:
+    words = numbers.split()
+    expected = dict(zip(words[::2], map(int, words[1::2]), strict=True))
+    for release in releases.split():
+        assert expected.items() <= ids(release).items()
+
+
+def test_operations_that_a_release_lacks_have_no_number() -> None:
+    assert "PING" not in ids("0.4.1")
+    assert "PREPARE_STORE" not in ids("0.4.5")
+    assert "UNREGISTER_ENGINE_DRIVEN" not in ids("0.4.6")
+    assert "WAIT_PREFETCH_STATUS" not in ids("0.4.7")
+
+
+@pytest.mark.parametrize(
+    ("release", "count"),
+    [("0.4.1", 4), ("0.4.3", 5), ("0.4.5", 6), ("0.4.6", 6), ("0.4.7", 7), ("0.5.7rc2", 7)],
+)
+def test_a_registration_has_the_arity_of_its_release(release: str, count: int) -> None:
+    names = [f.name for f in dialect_of(release).ops[Op.REGISTER_KV_CACHE].payload]
+    values = {name: name.upper() for name in (*names, "another")}
+    arguments = dialect_of(release).arguments(Op.REGISTER_KV_CACHE, values)
+    assert arguments == tuple(name.upper() for name in names)
+    assert len(arguments) == count
+
+
+def test_a_missing_argument_is_named() -> None:
+    with pytest.raises(LocalProtocolError, match=r"^ping in 0\.5\.6 wants instance_id$"):
+        V056.arguments(Op.PING, {})
+    with pytest.raises(LocalProtocolError, match=r"^ping in 0\.4\.1 wants ping$"):
+        dialect_of("0.4.1").arguments(Op.PING, {})

@@ -1,4 +1,4 @@
-"""Sessions of the real client with the real 0.5.6 server, recorded frame by frame.
+"""Sessions of the real client with the real server of its release, recorded frame by frame.
 
 The tests write each session down from the flags that the client was started with, and compare:
 our frames with the client's, the decoded replies with what the server must have meant.  Only the
@@ -7,19 +7,20 @@ inline KV data is taken from the recording, where it lies as an opaque msgpack b
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from protocol import codec
-from protocol.dialects import V056
+from protocol.dialects import V056, dialect_of
 from protocol.errors import RemoteProtocolError
 from protocol.handles import CpuShmHandle
 from protocol.keys import CacheKey
 from protocol.messages import (
     VOID,
+    Incoming,
     PoolInfo,
     Reply,
     RetrievePlan,
@@ -323,9 +324,68 @@ def test_a_decoded_request_is_encoded_to_the_same_bytes(name: str) -> None:
         assert codec.encode_request(V056, uid, incoming.op, incoming.args) == message.frames
 
 
+OLDER = {
+    "v047_handle_single_group": "0.4.7",
+    "v047_data_shm_single_group": "0.4.7",
+    "v050_lmcache_driven_single_group": "0.5.0",
+    "v050_engine_driven_shm_single_group": "0.5.0",
+    "v053_lmcache_driven_single_group": "0.5.3",
+    "v053_engine_driven_shm_single_group": "0.5.3",
+}
+RENAMED = {
+    "register_kv_cache_non_gpu_context": Op.REGISTER_ENGINE_DRIVEN.value,
+    "unregister_kv_cache_non_gpu_context": Op.UNREGISTER_ENGINE_DRIVEN.value,
+}
+each_older = pytest.mark.parametrize(("name", "release"), OLDER.items())
+
+
+def test_every_recording_is_read_by_a_test() -> None:
+    assert {path.stem for path in GOLDEN.glob("v0*.json")} == {*SESSIONS, *OLDER}
+
+
+@each_older
+def test_a_request_of_an_older_release_is_encoded_to_the_same_bytes(
+    name: str, release: str
+) -> None:
+    dialect = dialect_of(release)
+    requests = [message for message in recorded(name) if message.is_request]
+    for uid, message in enumerate(requests):
+        incoming = codec.decode_request(dialect, message.frames)
+        assert incoming.op.value == RENAMED.get(message.op, message.op)
+        assert codec.encode_request(dialect, uid, incoming.op, incoming.args) == message.frames
+
+
+@each_older
+def test_a_reply_of_an_older_release_is_understood_and_encoded(name: str, release: str) -> None:
+    dialect = dialect_of(release)
+    waiting: dict[bytes, Incoming] = {}
+    for message in recorded(name):
+        if message.is_request:
+            incoming = codec.decode_request(dialect, message.frames)
+            waiting[incoming.uid] = incoming
+        else:
+            incoming = waiting.pop(message.frames[0])
+            row = dialect.ops[incoming.op]
+            result = codec.decode_result(row, incoming.op, message.frames)
+            assert codec.encode_reply(dialect, incoming, result) == message.frames
+    assert not waiting
+
+
 @pytest.mark.parametrize("release", ["v047_handle", "v050_lmcache_driven", "v053_lmcache_driven"])
-def test_a_pickled_registration_of_an_older_release_is_refused_unread(release: str) -> None:
-    registration = recorded(f"{release}_single_group")[2]
+def test_a_pickled_registration_is_described_by_its_handles(release: str) -> None:
+    name = f"{release}_single_group"
+    registration = recorded(name)[2]
     assert registration.op == "register_kv_cache"
+    incoming = codec.decode_request(dialect_of(OLDER[name]), registration.frames)
+    first, second = incoming.args[1]
+    for handle in (first, second):
+        assert handle.shm_name.startswith("/lmcache_kv_")
+        assert handle == replace(classical(0, 0), shm_name=handle.shm_name)
+    assert first.shm_name != second.shm_name
+
+
+@pytest.mark.parametrize("release", ["v047_handle", "v050_lmcache_driven", "v053_lmcache_driven"])
+def test_a_pickled_registration_is_refused_unread_by_056(release: str) -> None:
+    registration = recorded(f"{release}_single_group")[2]
     with pytest.raises(RemoteProtocolError, match=r"kv_cache: handle: not msgpack \(ExtraData\)$"):
         codec.decode_request(V056, registration.frames)
