@@ -77,6 +77,7 @@ def _is_block_ids(value: Any) -> bool:
     return isinstance(value, list) and all(is_int_list(ids) for ids in value)
 
 
+ANY = Kind("any", _same, _same)
 INT = _plain("int", "an integer", is_int)
 OPT_INT = _plain("opt_int", "an integer or nil", lambda v: v is None or is_int(v))
 STR = _plain("str", "a string", lambda v: isinstance(v, str))

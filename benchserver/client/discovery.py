@@ -1,7 +1,8 @@
 """Which server is it?  Reach it, read its release, choose dialect and transfer mode.
 
 Operation ids differ by release, and a wrong guess can clear a cache or kill a server (0.5.5 and
-earlier): nothing is sent over RPC before the release is known.
+earlier): nothing but the harmless questions of `protocol.probe` is sent over RPC before the
+release is known.
 """
 
 from __future__ import annotations
@@ -9,16 +10,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from collections.abc import Callable
+from typing import Any
 
-from benchserver.client.http import API_ERRORS, HttpApi, HttpFailedError
+from benchserver.client.http import API_ERRORS, HttpApi
+from benchserver.client.rpc import BadAnswerError, CallFailedError, NoAnswerError, RpcClient
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.config import TransferChoice, is_loopback
 from benchserver.errors import FatalError, UsageError, one_line, os_reason
 from protocol.dialects import Dialect, dialect_of, known_releases, release_of
-from protocol.errors import LocalProtocolError
+from protocol.errors import LocalProtocolError, RemoteProtocolError
+from protocol.ops import Op
+from protocol.probe import NO_ANSWER, Group, Question, probe
 
 _RETRY_NS = NS_PER_S // 4
-_RELEASE_REMEDY = "say it with --server-release"
+_REMEDY = "say it with --server-release"
+_NO_ZMQ = (
+    "something listens at --rpc-url, but it does not speak ZMQ: no LMCache MP server is there "
+    "(is it the HTTP port, or a gRPC server?); correct --rpc-url"
+)
 
 
 async def await_port(
@@ -57,35 +67,72 @@ async def read_version(http: HttpApi, *, clock: Clock, wait_s: float) -> str:
         await clock.sleep_ns(_RETRY_NS)
 
 
-def choose_dialect(version: str, said: str) -> Dialect:
-    """Return the dialect of the release that the user said, or that the version text names.
+async def ask_group(open_rpc: Callable[[Dialect], RpcClient], *, timeout_ns: int) -> Group:
+    """Find out by harmless questions which releases the server can be, one at a time.
 
-    Raises UsageError for an unknown --server-release, FatalError for an unknown server.
+    Each waits up to `timeout_ns`; a current server leaves six of eight unanswered.  Raises
+    FatalError for a peer that is no LMCache MP server, or one of no known release.
     """
-    if said:
+    questions = probe()
+    question = next(questions)
+    while True:
         try:
-            return dialect_of(said)
-        except LocalProtocolError as error:
-            raise UsageError(f"--server-release: {error}") from error
-    release = release_of(version)
+            question = questions.send(await _answer_to(question, open_rpc, timeout_ns))
+        except StopIteration as end:
+            group: Group = end.value
+            return group
+        except RemoteProtocolError as error:
+            raise FatalError(f"the server's release is unknown: {error}; {_REMEDY}") from error
+
+
+async def _answer_to(
+    question: Question, open_rpc: Callable[[Dialect], RpcClient], timeout_ns: int
+) -> Any:
+    """Return the answer, VOID or NO_ANSWER."""
+    # A connection of its own: each question is a dialect of one operation.
+    rpc = open_rpc(question.dialect)
     try:
-        return dialect_of(release)
-    except LocalProtocolError as error:
+        reply = await rpc.call(Op.NOOP, *question.args, timeout_ns=timeout_ns)
+    except NoAnswerError:
+        if not rpc.greeted:
+            raise FatalError(_NO_ZMQ) from None
+        return NO_ANSWER
+    except BadAnswerError as error:
         raise FatalError(
-            f"the server says it is version {one_line(version, 60)}, which bench-server does not "
-            f"know (known: {', '.join(known_releases())}); if it speaks the wire of one of them, "
-            f"{_RELEASE_REMEDY}"
+            f"the server's release is unknown: a malformed answer ({error.reason}); {_REMEDY}"
         ) from error
+    except CallFailedError as error:
+        reason = error.reason if rpc.greeted else _NO_ZMQ
+        raise FatalError(reason) from error
+    finally:
+        await rpc.close()
+    return reply.result
 
 
-def no_version_error(error: Exception) -> FatalError:
-    """Return the error for a server whose release cannot be read."""
-    refused = isinstance(error, HttpFailedError) and error.refused
-    hint = "correct --url, or " if refused else ""
-    return FatalError(
-        f"the server's release is unknown: {one_line(error)}; {hint}{_RELEASE_REMEDY} "
-        "(and --no-http if it has no HTTP API)"
-    )
+def said_dialect(said: str) -> Dialect:
+    """Return the dialect of the release that the user said; UsageError if there is none."""
+    try:
+        return dialect_of(said)
+    except LocalProtocolError as error:
+        raise UsageError(f"--server-release: {error}") from error
+
+
+def dialect_of_version(version: str) -> Dialect | None:
+    """Return the dialect of the release that a version text names, or None if it is not known."""
+    try:
+        return dialect_of(release_of(version))
+    except LocalProtocolError:
+        return None
+
+
+def dialect_of_group(group: Group) -> Dialect:
+    """Return how a group of releases is spoken to; FatalError if it cannot be."""
+    if group.dialect is None:
+        raise FatalError(
+            f"the server answers as releases {group.releases}, which bench-server cannot speak to "
+            f"unless told which it is (known: {', '.join(known_releases())}); {_REMEDY}"
+        )
+    return group.dialect
 
 
 def is_local(host: str) -> bool:

@@ -97,6 +97,8 @@ class RpcClient:
             zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED
         )
         self.lost_connections = 0
+        self.greeted = False
+        """Whether the peer has ever spoken ZMQ."""
         self._disconnected = False
         self._closed = False
         self._look_due = False
@@ -224,7 +226,9 @@ class RpcClient:
                 message = self._monitor.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            self._disconnected = parse_monitor_message(message)["event"] == zmq.EVENT_DISCONNECTED
+            event = parse_monitor_message(message)["event"]
+            self.greeted = self.greeted or event == zmq.EVENT_HANDSHAKE_SUCCEEDED
+            self._disconnected = event == zmq.EVENT_DISCONNECTED
             if self._disconnected:
                 self.lost_connections += 1
                 self._lose(f"the connection to {self._url} was lost while waiting")

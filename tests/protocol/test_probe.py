@@ -1,0 +1,169 @@
+"""The probe against a model of every release, in which a wrong id clears a cache or kills."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from protocol.dialects import DIALECTS, Dialect, OpRow, dialect_of
+from protocol.errors import RemoteProtocolError
+from protocol.messages import VOID
+from protocol.ops import Op
+from protocol.probe import NO_ANSWER, Group, Question, probe
+
+HIGHEST_IDS = {
+    "0.4.1": 19,
+    "0.4.2": 20,
+    "0.4.3": 22,
+    "0.4.4": 22,
+    "0.4.5": 22,
+    "0.4.6": 27,
+    "0.4.7": 32,
+    "0.5.0": 36,
+    "0.5.1": 36,
+    "0.5.2": 36,
+    "0.5.3": 40,
+    "0.5.4": 40,
+    "0.5.5": 33,
+}
+"""An operation beyond it ends the RPC thread; 0.5.6 and later ignore it."""
+
+HITS_IDS = {
+    "0.4.4": 7,
+    "0.4.5": 7,
+    "0.5.1": 8,
+    "0.5.2": 8,
+    "0.4.3": 7,
+    "0.4.6": 7,
+    "0.4.7": 7,
+    "0.5.0": 8,
+    "0.5.3": 11,
+    "0.5.4": 11,
+    "0.5.5": 11,
+}
+EXPERIMENTAL_IDS = {"0.5.3": 40, "0.5.4": 40, "0.5.5": 32, "0.5.6": 32, "0.5.7rc2": 32}
+ANSWERS = {Op.NOOP: "OK", Op.PING: True, Op.GET_CHUNK_SIZE: 256, Op.FREE_LOOKUP_LOCKS: VOID}
+
+
+@dataclass
+class Server:
+    """What a release does with a request, as far as its number and frames tell."""
+
+    release: str
+
+    def answer(self, question: Question) -> Any:
+        number, count = question.row.id, len(question.row.payload)
+        assert number <= HIGHEST_IDS.get(self.release, 10**9), "the RPC thread is dead"
+        if number == EXPERIMENTAL_IDS.get(self.release):
+            return ["kv_event_stream"] if count == 0 else NO_ANSWER
+        if number == HITS_IDS.get(self.release):
+            return 0 if count == 1 else NO_ANSWER
+        for op, row in dialect_of(self.release).ops.items():
+            if row.id == number and len(row.payload) == count:
+                if op is Op.FREE_LOOKUP_LOCKS and self.refuses_key(row, question):
+                    return NO_ANSWER
+                assert op in ANSWERS, f"{op} was sent to {self.release}"
+                return ANSWERS[op]
+        return NO_ANSWER
+
+    def refuses_key(self, row: OpRow, question: Question) -> bool:
+        def names(key: Any) -> set[str]:
+            return set(key.kind.to_wire(question.args[0]))
+
+        return not names(row.payload[0]) <= names(question.row.payload[0])
+
+
+def found(server: Server) -> Group:
+    steps = probe()
+    question = next(steps)
+    while True:
+        try:
+            question = steps.send(server.answer(question))
+        except StopIteration as end:
+            group = end.value
+            assert isinstance(group, Group)
+            return group
+
+
+@pytest.mark.parametrize(
+    ("release", "releases"),
+    [
+        ("0.4.1", "0.4.1"),
+        ("0.4.2", "0.4.2"),
+        ("0.4.3", "0.4.3 to 0.4.5"),
+        ("0.4.4", "0.4.3 to 0.4.5"),
+        ("0.4.5", "0.4.3 to 0.4.5"),
+        ("0.4.6", "0.4.6"),
+        ("0.4.7", "0.4.7"),
+        ("0.5.0", "0.5.0 to 0.5.2"),
+        ("0.5.1", "0.5.0 to 0.5.2"),
+        ("0.5.2", "0.5.0 to 0.5.2"),
+        ("0.5.3", "0.5.3 to 0.5.4"),
+        ("0.5.4", "0.5.3 to 0.5.4"),
+        ("0.5.5", "0.5.5"),
+        ("0.5.6", "0.5.6"),
+        ("0.5.7rc2", "0.5.7"),
+    ],
+)
+def test_every_release_is_found_without_harm(release: str, releases: str) -> None:
+    group = found(Server(release))
+    assert group.releases == releases
+    if group.dialect is not None:
+        # What is spoken has the numbers and frames of the real one.
+        real, ours = dialect_of(release), group.dialect
+        assert {op: row.id for op, row in ours.ops.items()} == {
+            op: row.id for op, row in real.ops.items()
+        }
+        assert ours.key_fields == real.key_fields
+    else:
+        assert release in ("0.4.3", "0.4.4", "0.4.5")
+
+
+def test_every_release_that_has_a_row_is_modelled() -> None:
+    newer = {"0.5.6", "0.5.7rc2"}
+    assert {r for d in DIALECTS for r in d.releases} == {*HIGHEST_IDS, *newer}
+
+
+@pytest.mark.parametrize(
+    ("answers", "words"),
+    [
+        ([NO_ANSWER] * 5, "answers no question that an LMCache MP server answers"),
+        ([VOID], "its answer to operation 8, an empty reply, is that of no release"),
+        ([{"a": 1}], "its answer to operation 8, dict"),
+        ([NO_ANSWER, 1.5], "its answer to operation 11, float '1.5', is that of no release"),
+        ([NO_ANSWER, NO_ANSWER, "OK"], "its answer to operation 18"),
+        ([NO_ANSWER, NO_ANSWER, NO_ANSWER, "OK"], "its answer to operation 21"),
+        ([NO_ANSWER, NO_ANSWER, NO_ANSWER, NO_ANSWER, 3], "its answer to operation 19"),
+        ([NO_ANSWER, NO_ANSWER, NO_ANSWER, 256, 5], "its answer to operation 32"),
+        ([NO_ANSWER, NO_ANSWER, NO_ANSWER, 256, [], False], "its answer to operation 11"),
+        (
+            [NO_ANSWER, NO_ANSWER, NO_ANSWER, 256, [], NO_ANSWER, NO_ANSWER, NO_ANSWER],
+            "newer than 0.5.6, but answers neither as 0.5.6 nor as 0.5.7",
+        ),
+    ],
+)
+def test_a_stranger_is_told_apart(answers: list[Any], words: str) -> None:
+    steps = probe()
+    next(steps)
+    for answer in answers[:-1]:
+        steps.send(answer)
+    with pytest.raises(RemoteProtocolError, match=words):
+        steps.send(answers[-1])
+
+
+@pytest.mark.parametrize(
+    ("answer", "releases"), [("OK", "0.3.10 to 0.3.12"), (256, "0.3.14 to 0.3.15")]
+)
+def test_a_server_too_old_to_be_spoken_to_is_named(answer: Any, releases: str) -> None:
+    steps = probe()
+    next(steps)
+    with pytest.raises(StopIteration) as end:
+        steps.send(answer)
+    assert end.value.value == Group(releases=releases, dialect=None)
+
+
+def test_a_question_is_a_dialect_of_one_operation() -> None:
+    question = next(probe())
+    dialect: Dialect = question.dialect
+    assert {op: row.id for op, row in dialect.ops.items()} == {Op.NOOP: 8}
+    assert dialect.ops[Op.NOOP].pending
