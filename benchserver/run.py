@@ -56,6 +56,9 @@ _MAX_THREADS = 4
 _NONCE_BYTES = 5
 """Forty bits, so that instance ids, which hold it and the rank, stay exact in JSON."""
 
+_PROBE_ANSWER_WITHIN_S = 3.0
+"""A server that knows a question answers it within milliseconds, a busy one within seconds."""
+
 _CLEAN_UP_S = 20.0
 """Cleaning up after a run that was not interrupted: a few calls, and the residue audit."""
 
@@ -193,16 +196,34 @@ class Run:
                 self._http, clock=self._clock, wait_s=wait_s
             )
         except API_ERRORS as error:
-            if not config.server_release:
-                raise discovery.no_version_error(error) from error
             self._reporter.note(f"Server version unknown: {one_line(error)}")
-        dialect = discovery.choose_dialect(self._server.version, config.server_release)
+        dialect = await self._choose_dialect()
+        self._http.routes = dialect.http
         self._server.release = config.server_release or dialect.name
         self._reporter.note(
             f"Server version = {self._server.version or 'unknown'}, spoken to as "
             f"{self._server.release}, seed = {config.seed}"
         )
         return dialect
+
+    async def _choose_dialect(self) -> Dialect:
+        """Return how to speak: as the user says, as the version says, or as the server answers."""
+        said, version = self._config.server_release, self._server.version
+        if said:
+            return discovery.said_dialect(said)
+        dialect = discovery.dialect_of_version(version)
+        if dialect is not None:
+            return dialect
+        timeout_s = min(self._config.timeout_s, _PROBE_ANSWER_WITHIN_S)
+        self._reporter.note(
+            f"{'This release is not known' if version else 'No release is known'}: asking the "
+            f"server harmless questions, {timeout_s:g} s each ..."
+        )
+        group = await discovery.ask_group(
+            lambda question: self._new_rpc(question, rank=0), timeout_ns=int(timeout_s * NS_PER_S)
+        )
+        self._reporter.note(f"It answers as release {group.releases}")
+        return discovery.dialect_of_group(group, version)
 
     async def _first_call(self, dialect: Dialect) -> None:
         """GET_CHUNK_SIZE, and whatever can be checked once it is known."""
@@ -264,12 +285,18 @@ class Run:
     # Workers
 
     def _open_rpc(self, dialect: Dialect, rank: int) -> RpcClient:
+        """Open a connection that lives as long as the run."""
+        rpc = self._new_rpc(dialect, rank)
+        self._rpcs.append(rpc)
+        return rpc
+
+    def _new_rpc(self, dialect: Dialect, rank: int) -> RpcClient:
         def observe(event: Event) -> None:
             if isinstance(event, LateReply) and event.withdrawn:
                 return  # we were told to stop, and the server could not know
             self._ledger.add([judge_event(event, rank)])
 
-        rpc = RpcClient(
+        return RpcClient(
             self._context,
             self._config.rpc_url,
             dialect,
@@ -277,8 +304,6 @@ class Run:
             timeout_ns=int(self._config.timeout_s * NS_PER_S),
             observer=observe,
         )
-        self._rpcs.append(rpc)
-        return rpc
 
     async def _set_up_workers(self, dialect: Dialect) -> Workforce:
         # Loaded here: the first call does not wait for numpy.
@@ -286,7 +311,9 @@ class Run:
         from benchserver.workforce import Workforce
 
         served, groups = await self._served_mode(), len(self._config.spec.groups)
-        choice = discovery.choose_transfer(self._config.transfer, served, groups)
+        spec = self._config.spec
+        discovery.check_groups(dialect, spec.text, {group.is_mla for group in spec.groups})
+        choice = discovery.choose_transfer(self._config.transfer, served, groups, dialect)
         for name in sweep_stale():
             self._reporter.note(f"Removed {name}, left by a bench-server that was killed")
         self._workforce = force = Workforce(

@@ -32,17 +32,20 @@ def hidden_size(group: GroupSpec) -> int:
     return group.num_heads * group.head_size
 
 
-def tensor_shape(group: GroupSpec) -> tuple[int, ...]:
-    """Shape of one layer: (2, NB, BS, NH, HS), or (NB, BS, NH*HS) for MLA."""
+def tensor_shape(group: GroupSpec, *, hnd: bool = False) -> tuple[int, ...]:
+    """Shape of one layer: (2, NB, BS, NH, HS), or (NB, BS, NH*HS) for MLA.
+
+    `hnd` puts the heads before the slots of a block: (2, NB, NH, BS, HS); MLA has no head axis.
+    """
     if group.is_mla:
         return (group.num_blocks, group.block_size, hidden_size(group))
-    pages = (group.kv_size, group.num_blocks, group.block_size)
-    return (*pages, group.num_heads, group.head_size)
+    page = (group.block_size, group.num_heads)
+    return (group.kv_size, group.num_blocks, *(page[::-1] if hnd else page), group.head_size)
 
 
-def element_strides(group: GroupSpec) -> tuple[int, ...]:
+def element_strides(group: GroupSpec, *, hnd: bool = False) -> tuple[int, ...]:
     """Strides of tensor_shape in elements (not bytes), C-contiguous: the last is 1."""
-    shape = tensor_shape(group)
+    shape = tensor_shape(group, hnd=hnd)
     return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 

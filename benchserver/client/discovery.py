@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +19,7 @@ from benchserver.client.rpc import BadAnswerError, CallFailedError, NoAnswerErro
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.config import TransferChoice, is_loopback
 from benchserver.errors import FatalError, UsageError, one_line, os_reason
-from protocol.dialects import Dialect, dialect_of, known_releases, release_of
+from protocol.dialects import DIALECTS, V056, Dialect, dialect_of, known_releases, release_of
 from protocol.errors import LocalProtocolError, RemoteProtocolError
 from protocol.ops import Op
 from protocol.probe import NO_ANSWER, Group, Question, probe
@@ -125,14 +126,40 @@ def dialect_of_version(version: str) -> Dialect | None:
         return None
 
 
-def dialect_of_group(group: Group) -> Dialect:
-    """Return how a group of releases is spoken to; FatalError if it cannot be."""
+def dialect_of_group(group: Group, version: str = "") -> Dialect:
+    """Return how a group of releases is spoken to; FatalError if it cannot be.
+
+    `version`, a text that names no known release, may be that of a newer one: such a server must
+    answer as the newest that is known.
+    """
     if group.dialect is None:
         raise FatalError(
             f"the server answers as releases {group.releases}, which bench-server cannot speak to "
             f"unless told which it is (known: {', '.join(known_releases())}); {_REMEDY}"
         )
+    newest = DIALECTS[0]
+    if _is_newer(release_of(version), newest) and group.dialect is not newest:
+        raise FatalError(
+            f"the server says it is version {one_line(version, 60)}, newer than all that "
+            f"bench-server knows, but answers as {group.releases}; {_REMEDY}"
+        )
     return group.dialect
+
+
+def check_groups(dialect: Dialect, spec: str, kinds: set[bool]) -> None:
+    """Refuse a spec of MLA and classical groups where a server cannot register both."""
+    if len(kinds) > 1 and not dialect.mixed_groups:
+        raise FatalError(
+            f"release {dialect.name} cannot register MLA layers beside others, as {spec} has "
+            "(0.5.1 and later can); use a spec of one kind, or a newer server"
+        )
+
+
+def _is_newer(release: str, than: Dialect) -> bool:
+    def numbers(text: str) -> tuple[int, ...]:
+        return tuple(int(part) for part in re.findall(r"\d+", text)[:3])
+
+    return bool(release) and numbers(release) >= numbers(than.name)
 
 
 def is_local(host: str) -> bool:
@@ -150,13 +177,21 @@ def is_local(host: str) -> bool:
     return False
 
 
-def choose_transfer(asked: TransferChoice, served: str, groups: int) -> TransferChoice:
+_SERVED = {"gpu": "lmcache_driven", "non_gpu": "engine_driven"}
+"""How 0.4.6 and 0.4.7 call the modes."""
+
+
+def choose_transfer(
+    asked: TransferChoice, served: str, groups: int, dialect: Dialect = V056
+) -> TransferChoice:
     """Return the mode to register with; `served` is the server's mode, or "" if it is not known.
 
     Raises FatalError, naming the server's flag, if it does not serve what was asked for.
     """
+    served = _SERVED.get(served, served)
     if asked is TransferChoice.AUTO:
-        if served != TransferChoice.ENGINE_DRIVEN.value:
+        only_engine = served == TransferChoice.ENGINE_DRIVEN.value or not dialect.maps_cpu
+        if not only_engine:
             return TransferChoice.LMCACHE_DRIVEN
         if groups > 1:
             raise FatalError(
@@ -164,6 +199,16 @@ def choose_transfer(asked: TransferChoice, served: str, groups: int) -> Transfer
                 f"the shape spec has {groups}; start it with --supported-transfer-mode auto"
             )
         return TransferChoice.ENGINE_DRIVEN
+    if asked is TransferChoice.LMCACHE_DRIVEN and not dialect.maps_cpu:
+        raise FatalError(
+            f"--transfer-mode {asked.value}, but release {dialect.name} cannot map KV tensors of "
+            "a CPU (0.4.7 and later can); use --transfer-mode engine_driven"
+        )
+    if asked is TransferChoice.ENGINE_DRIVEN and not dialect.engine_driven:
+        raise FatalError(
+            f"--transfer-mode {asked.value}, but release {dialect.name} has no such mode "
+            "(0.4.6 and later have)"
+        )
     if served in ("", "auto", asked.value):
         return asked
     raise FatalError(

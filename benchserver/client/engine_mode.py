@@ -28,9 +28,9 @@ from benchserver.kv.host import HostPool
 from benchserver.kv.segment import SHM_DIR
 from protocol.errors import RemoteProtocolError
 from protocol.keys import CacheKey
-from protocol.messages import PoolInfo, RetrievePlan, Slot, StorePlan
+from protocol.messages import VOID, PoolInfo, RetrievePlan, Slot, StorePlan
 from protocol.ops import Op
-from protocol.tensors import InlineTensor, decode_tensor_list, encode_tensor_list
+from protocol.tensors import InlineTensor
 from shapespec import GroupSpec, ShapeSpec, chunk_bytes, hidden_size
 
 _POOL_NAME = re.compile(r"/?[A-Za-z0-9_.\-]{1,200}")
@@ -135,14 +135,17 @@ class EngineMode:
             "num_physical_slots": self._chunk_tokens,
         }
         reply = await self._rpc.call(Op.REGISTER_ENGINE_DRIVEN, registration)
-        info: PoolInfo = reply.result
-        if info.shm_name:
+        # 0.4.6 answers without a result: it has no shared pool.
+        info: PoolInfo | None = None if reply.result is VOID else reply.result
+        if info is not None and info.shm_name:
             self._server_pool = ServerPool(info)
-        self.transport = "shm" if info.shm_name else "inline"
+        self.transport = "inline" if self._server_pool is None else "shm"
 
     async def unregister(self, *, timeout_ns: int) -> None:
         """Take the registration back."""
-        await self._rpc.call(Op.UNREGISTER_ENGINE_DRIVEN, self._instance_id, timeout_ns=timeout_ns)
+        own = Op.UNREGISTER_ENGINE_DRIVEN in self._rpc.dialect.ops
+        op = Op.UNREGISTER_ENGINE_DRIVEN if own else Op.UNREGISTER_KV_CACHE
+        await self._rpc.call(op, self._instance_id, timeout_ns=timeout_ns)
 
     async def close(self) -> None:
         """Unmap the server's pool."""
@@ -224,7 +227,7 @@ class EngineMode:
             tensors.append(
                 InlineTensor(dtype=self._group.dtype.name, shape=self._object_shape, data=data.data)
             )
-        return encode_tensor_list(tensors)
+        return self._rpc.dialect.inline.encode(tensors)
 
     def _read_plan(self, plan: RetrievePlan, tables: Sequence[Sequence[int]]) -> None:
         chunks = [self._slot_memory(slot) for slot in plan.slots] or self._unpack_inline(plan.data)
@@ -236,7 +239,7 @@ class EngineMode:
             self._pool.scatter_chunk(0, table, data)
 
     def _unpack_inline(self, stream: bytes) -> list[U8]:
-        tensors = decode_tensor_list(stream)
+        tensors = self._rpc.dialect.inline.decode(stream)
         for tensor in tensors:
             if tensor.shape != self._object_shape or tensor.dtype != self._group.dtype.name:
                 raise RemoteProtocolError(

@@ -11,6 +11,7 @@ from typing import Any
 
 from benchserver.client.rpc import RpcClient
 from benchserver.client.transfer import Moved, RefusedError
+from benchserver.clock import NS_PER_S
 from benchserver.kv.blocks import Window
 from benchserver.kv.host import HostPool
 from benchserver.kv.segment import SharedSegment
@@ -21,6 +22,9 @@ from protocol.ops import Op
 from shapespec import ShapeSpec, layer_indices
 
 ENGINE_TYPE = "vllm"
+
+_UNANSWERED_NS = NS_PER_S // 4
+"""0.4.7 on CPU drops the registration at once, and then fails to say so."""
 
 
 def group_infos(spec: ShapeSpec) -> list[dict[str, Any]]:
@@ -67,24 +71,30 @@ class HandleMode:
 
     async def register(self) -> None:
         """Name the segment, let the server map it, and take the name away again."""
+        dialect = self._rpc.dialect
+        # A CPU server that takes every tensor for HND is told what it believes anyway.
+        hnd = dialect.cpu_reads_hnd
+        values = {
+            "instance_id": self._instance_id,
+            "kv_cache": self._pool.handles(self._shm_name, hnd=hnd),
+            "model_name": self._model_name,
+            "world_size": self._world_size,
+            "engine_type": ENGINE_TYPE,
+            "layout_hints": {"kv_layout": "HND" if hnd else "NHD"},
+            "engine_group_infos": group_infos(self._spec),
+        }
         self._segment.link(self._shm_name)
         try:
-            await self._rpc.call(
-                Op.REGISTER_KV_CACHE,
-                self._instance_id,
-                self._pool.handles(self._shm_name),
-                self._model_name,
-                self._world_size,
-                ENGINE_TYPE,
-                {"kv_layout": "NHD"},
-                group_infos(self._spec),
-            )
+            arguments = dialect.arguments(Op.REGISTER_KV_CACHE, values)
+            await self._rpc.call(Op.REGISTER_KV_CACHE, *arguments)
         finally:
             self._segment.unlink()
         self.transport = "handle"
 
     async def unregister(self, *, timeout_ns: int) -> None:
-        """Let the server unmap the segment."""
+        """Let the server unmap the segment; where that is never answered, it is only said."""
+        if not self._rpc.dialect.unregister_answered:
+            timeout_ns = min(timeout_ns, _UNANSWERED_NS)
         await self._rpc.call(Op.UNREGISTER_KV_CACHE, self._instance_id, timeout_ns=timeout_ns)
 
     async def store(self, key: CacheKey, window: Window) -> Moved:

@@ -88,16 +88,18 @@ class LookupDesk:
         )
         started_ns = self._clock.now_ns()
         request.unread = list(self._kv_ranks)
-        await self._rpc.call(Op.LOOKUP, key, self._tp_size)
-        chunks = await self._hit_count(request.request_id, started_ns)
+        reply = await self._rpc.call(Op.LOOKUP, key, self._tp_size)
+        asked_by = request.request_id if reply.result is VOID else reply.result
+        chunks = await self._hit_count(asked_by, started_ns)
         if chunks == 0:
             request.unread = []
         return Hits(chunks=chunks, latency_ns=self._clock.now_ns() - started_ns)
 
-    async def _hit_count(self, request_id: str, started_ns: int) -> int:
+    async def _hit_count(self, asked_by: str | int, started_ns: int) -> int:
+        """Ask by request id, or by the job id that LOOKUP gave (0.4.1 to 0.4.3)."""
         wait_ns = 0
         while True:
-            reply = await self._rpc.call(Op.QUERY_PREFETCH_STATUS, request_id)
+            reply = await self._rpc.call(Op.QUERY_PREFETCH_STATUS, asked_by)
             if reply.result is not VOID:
                 return int(reply.result)
             if self._clock.now_ns() - started_ns > self._timeout_ns:
@@ -137,7 +139,9 @@ class LookupDesk:
             kv_rank=kv_rank,
             readers=readers,
         )
-        args = (request.request_id,) if op is Op.END_SESSION else (key, self._tp_size)
+        # Before 0.5.5 the locks to free are counted by this number alone, as in LOOKUP.
+        workers = readers * key.world_size
+        args = (request.request_id,) if op is Op.END_SESSION else (key, workers)
         outcome, reason = Outcome.OK, ""
         try:
             await self._rpc.call(op, *args)

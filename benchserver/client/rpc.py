@@ -75,6 +75,7 @@ class RpcClient:
         timeout_ns: int,
         observer: Observer,
     ) -> None:
+        self.dialect = dialect
         self._url = url
         self._clock = clock
         self._timeout_ns = timeout_ns

@@ -116,8 +116,12 @@ class HostPool:
         ends = [*(place.offset for place in self._places), memory.size]
         return [memory[start:end] for start, end in zip(starts, ends, strict=True)]
 
-    def handles(self, shm_name: str) -> list[CpuShmHandle]:
-        """Return the descriptor of every layer's tensor, in layer order."""
+    def handles(self, shm_name: str, *, hnd: bool = False) -> list[CpuShmHandle]:
+        """Return the descriptor of every layer's tensor, in layer order.
+
+        `hnd` describes the pages of K and V as [head][slot] in place of [slot][head]: the same
+        bytes, since a page's content does not depend on what its axes are called.
+        """
         handles: list[CpuShmHandle] = []
         for place in self._places:
             group = self._spec.groups[place.group]
@@ -126,8 +130,8 @@ class HostPool:
                     shm_name=f"/{shm_name}",
                     nbytes=self._segment.nbytes,
                     dtype=group.dtype.name,
-                    shape=tensor_shape(group),
-                    stride=element_strides(group),
+                    shape=tensor_shape(group, hnd=hnd),
+                    stride=element_strides(group, hnd=hnd),
                     storage_offset=place.offset // group.dtype.item_bytes,
                 )
             )

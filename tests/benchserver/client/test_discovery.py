@@ -10,18 +10,20 @@ import pytest
 
 from benchserver.client.discovery import (
     await_port,
-    choose_dialect,
+    check_groups,
     choose_transfer,
+    dialect_of_group,
+    dialect_of_version,
     is_local,
-    no_version_error,
     read_version,
+    said_dialect,
 )
 from benchserver.client.http import HttpApi, HttpFailedError
 from benchserver.clock import NS_PER_MS, NS_PER_S, VirtualClock
 from benchserver.config import TransferChoice
 from benchserver.errors import FatalError, UsageError
-from protocol.dialects import V056
-from protocol.errors import RemoteProtocolError
+from protocol.dialects import V055, V056, V057, dialect_of
+from protocol.probe import Group
 
 pytestmark = pytest.mark.usefixtures("leak_free")
 
@@ -32,31 +34,84 @@ AUTO, HANDLE, ENGINE = (
 )
 
 
-@pytest.mark.parametrize("said", ["", "0.5.6"])
 @pytest.mark.parametrize("version", ["0.5.6", "0.5.6-g3e11e108", "v0.5.6+local"])
-def test_known_releases(version: str, said: str) -> None:
-    assert choose_dialect(version, said) is V056
+def test_known_releases(version: str) -> None:
+    assert dialect_of_version(version) is V056
 
 
-def test_a_release_that_is_said_wins_over_an_unknown_version() -> None:
-    assert choose_dialect("nonsense", "0.5.6") is V056
-
-
-@pytest.mark.parametrize("version", ["", "0.5.7", "0.5.6rc1", "0.5", "dev\n\x1b[31m", "10.5.6"])
+@pytest.mark.parametrize("version", ["", "0.5.8", "0.5.6rc1", "0.5", "dev\n\x1b[31m", "10.5.6"])
 def test_unknown_servers(version: str) -> None:
-    with pytest.raises(FatalError) as caught:
-        choose_dialect(version, "")
-    text = str(caught.value)
-    assert text.startswith("the server says it is version ")
-    assert "known: 0.5.6" in text
-    assert text.endswith("say it with --server-release")
-    assert text.isprintable()
+    assert dialect_of_version(version) is None
 
 
-@pytest.mark.parametrize("said", ["0.5.7", "v0.5.6", "latest", "٠.٥.٦"])
+def test_a_release_that_is_said() -> None:
+    assert said_dialect("0.5.6") is V056
+
+
+@pytest.mark.parametrize("said", ["0.5.8", "v0.5.6", "latest", "٠.٥.٦"])
 def test_unknown_releases_that_are_said(said: str) -> None:
     with pytest.raises(UsageError, match=r"^--server-release: server release .* expected one of"):
-        choose_dialect("0.5.6", said)
+        said_dialect(said)
+
+
+@pytest.mark.parametrize("version", ["", "nonsense", "0.5.5.post1", "0.5.6.dev3"])
+def test_a_group_is_spoken_to_as_it_answers(version: str) -> None:
+    assert dialect_of_group(Group(releases="0.5.5", dialect=V055), version) is V055
+
+
+@pytest.mark.parametrize("version", ["0.5.7", "0.5.8-g1234", "0.6.0", "1.0.0"])
+def test_a_newer_server_must_answer_as_the_newest(version: str) -> None:
+    assert dialect_of_group(Group(releases="0.5.7", dialect=V057), version) is V057
+    with pytest.raises(FatalError) as caught:
+        dialect_of_group(Group(releases="0.5.6", dialect=V056), version)
+    assert str(caught.value) == (
+        f"the server says it is version {version}, newer than all that bench-server knows, but "
+        "answers as 0.5.6; say it with --server-release"
+    )
+
+
+def test_a_group_that_cannot_be_spoken_to() -> None:
+    with pytest.raises(FatalError, match=r"answers as releases 0\.4\.3 to 0\.4\.5, which .* told"):
+        dialect_of_group(Group(releases="0.4.3 to 0.4.5"))
+
+
+def test_mixed_groups_where_they_cannot_be_registered() -> None:
+    old = dialect_of("0.5.0")
+    check_groups(old, "spec", {True})
+    check_groups(V056, "spec", {True, False})
+    with pytest.raises(FatalError, match=r"release 0\.5\.0 cannot register MLA layers beside"):
+        check_groups(old, "spec", {True, False})
+
+
+@pytest.mark.parametrize(
+    ("release", "asked", "served", "chosen"),
+    [
+        ("0.4.6", AUTO, "", ENGINE),
+        ("0.4.6", AUTO, "gpu", ENGINE),
+        ("0.4.7", AUTO, "non_gpu", ENGINE),
+        ("0.4.7", AUTO, "gpu", HANDLE),
+        ("0.4.7", ENGINE, "non_gpu", ENGINE),
+        ("0.4.7", HANDLE, "gpu", HANDLE),
+    ],
+)
+def test_transfer_modes_of_older_releases(
+    release: str, asked: TransferChoice, served: str, chosen: TransferChoice
+) -> None:
+    assert choose_transfer(asked, served, 1, dialect_of(release)) is chosen
+
+
+@pytest.mark.parametrize(
+    ("release", "asked", "words"),
+    [
+        ("0.4.6", HANDLE, "release 0.4.6 cannot map KV tensors of a CPU"),
+        ("0.4.5", ENGINE, "release 0.4.5 has no such mode"),
+    ],
+)
+def test_transfer_modes_that_a_release_lacks(
+    release: str, asked: TransferChoice, words: str
+) -> None:
+    with pytest.raises(FatalError, match=words):
+        choose_transfer(asked, "", 1, dialect_of(release))
 
 
 @pytest.mark.parametrize(
@@ -222,13 +277,3 @@ def test_a_version_that_does_not_come(wait_s: float, waited_ns: int) -> None:
     with pytest.raises(HttpFailedError, match="down"):
         read(http, clock, wait_s)
     assert clock.now_ns() == waited_ns
-
-
-def test_the_remedy_for_an_unknown_release() -> None:
-    refused = no_version_error(HttpFailedError("GET http://x: cannot connect", refused=True))
-    assert str(refused) == (
-        "the server's release is unknown: GET http://x: cannot connect; correct --url, or say it "
-        "with --server-release (and --no-http if it has no HTTP API)"
-    )
-    other = no_version_error(RemoteProtocolError("got\n3"))
-    assert str(other).startswith("the server's release is unknown: got 3; say it with")
