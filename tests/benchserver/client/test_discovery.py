@@ -23,6 +23,7 @@ from benchserver.clock import NS_PER_MS, NS_PER_S, VirtualClock
 from benchserver.config import TransferChoice
 from benchserver.errors import FatalError, UsageError
 from protocol.dialects import V055, V056, V057, dialect_of
+from protocol.errors import RemoteProtocolError
 from protocol.probe import Group
 
 pytestmark = pytest.mark.usefixtures("leak_free")

@@ -21,6 +21,7 @@ from benchserver.kv.blocks import Window
 from benchserver.kv.evidence import EvidenceKind
 from benchserver.kv.host import HostPool
 from benchserver.kv.segment import SHM_DIR, SharedSegment
+from protocol.dialects import V056
 from protocol.errors import RemoteProtocolError
 from protocol.keys import CacheKey
 from protocol.messages import VOID, PoolInfo, Reply, RetrievePlan, Slot, StorePlan
@@ -51,6 +52,8 @@ def slot(offset: int, **changes: Any) -> Slot:
 
 class ScriptedRpc:
     """Answers each operation with its scripted result; VOID without one."""
+
+    dialect = V056
 
     def __init__(self, clock: VirtualClock, **results: Any) -> None:
         self._clock = clock

@@ -17,6 +17,7 @@ from benchserver.errors import FatalError
 from benchserver.kv.blocks import Window
 from benchserver.kv.host import HostPool
 from benchserver.kv.segment import SHM_DIR, SharedSegment
+from protocol.dialects import V056
 from protocol.keys import CacheKey
 from protocol.messages import VOID, Reply, TransferResult
 from protocol.ops import Op
@@ -36,6 +37,8 @@ KEY = CacheKey(
 
 class ScriptedRpc:
     """Answers every call with one result or error; notes whether our name was there."""
+
+    dialect = V056
 
     def __init__(self, result: Any = VOID) -> None:
         self.result = result

@@ -121,7 +121,9 @@ def test_settling_frees_the_locks_of_those_who_did_not_read(
         assert rpc.freed() == freed
         # After END_SESSION a lock cannot be freed: it comes last.
         assert rpc.calls[-1] == (END, "r")
-        assert all(call[2] == len(kv_ranks) for call in rpc.calls if call[0] is FREE)
+        # Older servers free as many locks as this number says, where ranks share objects.
+        workers = [call[2] for call in rpc.calls if call[0] is FREE]
+        assert workers == [count if mla else len(kv_ranks) for _, count in freed]
         assert desk.open_requests == {}
 
     asyncio.run(main())
