@@ -375,6 +375,7 @@ class Run:
             keys,
             kv_ranks=[worker.kv_rank for worker in force.workers],
             tp_size=config.tp_size,
+            chunk_tokens=self._server.chunk_tokens,
             clock=self._clock,
             timeout_ns=int(config.timeout_s * NS_PER_S),
         )

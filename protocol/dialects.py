@@ -73,6 +73,8 @@ class Dialect:
     maps_cpu: a CPU server can map a client's KV tensors (lmcache_driven).
     engine_driven: the engine-driven operations exist.
     unregister_answered: a CPU server answers UNREGISTER_KV_CACHE.
+    lookup_keeps_part: a LOOKUP that ends between the ranks of one chunk keeps the locks of those
+        that it found.
     refuses_unregistered: STORE and RETRIEVE of an unknown instance are answered with False; else
         not at all.
     """
@@ -91,6 +93,7 @@ class Dialect:
     maps_cpu: bool = True
     engine_driven: bool = True
     unregister_answered: bool = True
+    lookup_keeps_part: bool = False
     refuses_unregistered: bool = True
 
     @property
@@ -324,6 +327,7 @@ V051 = replace(
     name="0.5.1",
     releases=("0.5.1", "0.5.2"),
     ops=_rows(_SHAPES_050, _IDS_050),
+    lookup_keeps_part=True,
 )
 V050 = replace(V051, name="0.5.0", releases=("0.5.0",), http=HTTP_045, mixed_groups=False)
 V047 = replace(

@@ -120,12 +120,16 @@ def parse_version(answer: Any) -> str:
 
 
 def parse_transfer_mode(answer: Any) -> str:
-    """Return `mp.supported_transfer_mode` of /config: auto, lmcache_driven or engine_driven."""
+    """Return `mp.supported_transfer_mode` of /config: auto, lmcache_driven or engine_driven.
+
+    0.4.6 calls it `transfer_mode`, and the modes of 0.4.6 and 0.4.7 are auto, gpu and non_gpu.
+    """
     section = answer.get("mp") if isinstance(answer, dict) else None
-    mode = section.get("supported_transfer_mode") if isinstance(section, dict) else None
-    if not isinstance(mode, str):
-        raise refuse("a map with mp.supported_transfer_mode", answer)
-    return mode
+    for name in ("supported_transfer_mode", "transfer_mode"):
+        mode = section.get(name) if isinstance(section, dict) else None
+        if isinstance(mode, str):
+            return mode
+    raise refuse("a map with mp.supported_transfer_mode", answer)
 
 
 def parse_status(answer: Any) -> ServerStatus:

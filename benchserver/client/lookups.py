@@ -8,12 +8,13 @@ so that an interrupted run can still settle it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from benchserver.client.keys import KeyMaker
 from benchserver.client.rpc import CallFailedError, NoAnswerError, RpcClient
 from benchserver.clock import NS_PER_MS, NS_PER_S, Clock
 from benchserver.history import EndRecord, Outcome
+from protocol.keys import CacheKey
 from protocol.messages import VOID
 from protocol.ops import Op
 
@@ -60,10 +61,12 @@ class LookupDesk:
         *,
         kv_ranks: Sequence[int],
         tp_size: int,
+        chunk_tokens: int,
         clock: Clock,
         timeout_ns: int,
     ) -> None:
         """`kv_ranks` has one entry for each reader: `[0, 1]` for TP 2, `[0, 0]` for MLA."""
+        self._chunk_tokens = chunk_tokens
         self._rpc = rpc
         self._keys = keys
         self._kv_ranks = list(kv_ranks)
@@ -93,7 +96,16 @@ class LookupDesk:
         chunks = await self._hit_count(asked_by, started_ns)
         if chunks == 0:
             request.unread = []
+        if self._rpc.dialect.lookup_keeps_part and key.world_size > 1:
+            await self._free_part(key, chunks)
         return Hits(chunks=chunks, latency_ns=self._clock.now_ns() - started_ns)
+
+    async def _free_part(self, key: CacheKey, chunks: int) -> None:
+        """Give back the locks of the chunk that only some ranks had (0.5.2 and before)."""
+        start, end = chunks * self._chunk_tokens, (chunks + 1) * self._chunk_tokens
+        if end <= key.end:
+            part = replace(key, start=start, end=end)
+            await self._rpc.call(Op.FREE_LOOKUP_LOCKS, part, self._tp_size)
 
     async def _hit_count(self, asked_by: str | int, started_ns: int) -> int:
         """Ask by request id, or by the job id that LOOKUP gave (0.4.1 to 0.4.3)."""

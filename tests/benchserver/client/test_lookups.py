@@ -13,6 +13,7 @@ from benchserver.client.lookups import Hits, LookupDesk, next_poll_ns
 from benchserver.client.rpc import CallFailedError, ConnectionLostError, NoAnswerError, RpcClient
 from benchserver.clock import NS_PER_MS, NS_PER_S, VirtualClock
 from benchserver.history import EndRecord, Outcome
+from protocol.dialects import V043, V051, V056, Dialect
 from protocol.keys import CacheKey
 from protocol.messages import VOID, Reply
 from protocol.ops import Op
@@ -24,10 +25,14 @@ FREE, END = Op.FREE_LOOKUP_LOCKS, Op.END_SESSION
 class ScriptedRpc:
     """Gives the scripted results of QUERY in turn (the last for ever), VOID to all else."""
 
-    def __init__(self, clock: VirtualClock, counts: Sequence[Any] = (0,)) -> None:
+    def __init__(
+        self, clock: VirtualClock, counts: Sequence[Any] = (0,), dialect: Dialect = V056
+    ) -> None:
+        self.dialect = dialect
         self.clock = clock
         self.calls: list[tuple[Any, ...]] = []
         self.errors: dict[Op, BaseException] = {}
+        self.job: Any = VOID
         self._counts = list(counts)
 
     async def call(self, op: Op, *args: Any, timeout_ns: int | None = None) -> Reply:
@@ -35,7 +40,7 @@ class ScriptedRpc:
         await self.clock.sleep_ns(NS_PER_MS)
         if op in self.errors:
             raise self.errors[op]
-        result: Any = VOID
+        result: Any = self.job if op is LOOKUP else VOID
         if op is QUERY:
             result = self._counts.pop(0) if len(self._counts) > 1 else self._counts[0]
         return Reply(uid=0, op=op, result=result, latency_ns=NS_PER_MS)
@@ -57,6 +62,7 @@ def desk_of(rpc: ScriptedRpc, kv_ranks: Sequence[int], *, mla: bool = False) -> 
         keys,
         kv_ranks=kv_ranks,
         tp_size=len(kv_ranks),
+        chunk_tokens=2,
         clock=rpc.clock,
         timeout_ns=NS_PER_S,
     )
@@ -224,3 +230,45 @@ def test_pauses_between_polls_grow_and_are_bounded() -> None:
     assert waits[1:4] == [250_000, 375_000, 562_500]
     assert waits == sorted(waits)
     assert waits[-1] == 20_000_000
+
+
+@pytest.mark.parametrize(
+    ("dialect", "kv_ranks", "mla", "hits", "freed"),
+    [
+        (V051, (0, 1), False, 0, [(0, 2)]),
+        (V051, (0, 1), False, 1, [(2, 4)]),
+        (V051, (0, 1), False, 2, []),
+        (V051, (0,), False, 0, []),
+        (V051, (0, 0), True, 0, []),
+        (V056, (0, 1), False, 0, []),
+    ],
+)
+def test_locks_of_a_chunk_that_only_some_ranks_have_are_freed_where_they_are_kept(
+    dialect: Dialect,
+    kv_ranks: tuple[int, ...],
+    mla: bool,
+    hits: int,
+    freed: list[tuple[int, int]],
+) -> None:
+    async def main() -> None:
+        rpc = ScriptedRpc(VirtualClock(), (hits,), dialect)
+        desk = desk_of(rpc, kv_ranks, mla=mla)
+        request = desk.open((1, 2, 3, 4, 5), end=4, request_id="r")
+        assert (await desk.lookup(request)).chunks == hits
+        frees = [call for call in rpc.calls if call[0] is FREE]
+        assert [(c[1].start, c[1].end) for c in frees] == freed
+        assert all(c[1].worker_id is None and c[2] == len(kv_ranks) for c in frees)
+
+    asyncio.run(main())
+
+
+def test_a_lookup_that_gives_a_job_is_asked_by_its_job() -> None:
+    async def main() -> None:
+        rpc = ScriptedRpc(VirtualClock(), (2,), V043)
+        rpc.job = 77
+        desk = desk_of(rpc, (0,))
+        request = desk.open((1, 2, 3), end=2, request_id="r")
+        assert (await desk.lookup(request)).chunks == 2
+        assert rpc.calls[1] == (QUERY, 77)
+
+    asyncio.run(main())
