@@ -434,14 +434,18 @@ TIERS = (
         options=(*_ONE, *_WARM),
     ),
     _from_l2(switch="tier_lies", checks=("cold_lookup",), words=_HIT_NONE),
-    _from_l2(switch="tier_corrupt", checks=("content",), words=("CHECKSUM MISMATCH",)),
+    _from_l2(switch="tier_corrupt@2", checks=("content",), words=("1 of 192 pages", "chunk 1")),
     _from_l2(
         switch="tier_corrupt",
         checks=("content",),
-        words=("CHECKSUM MISMATCH",),
+        words=("2 of 192 pages wrong",),
         transport=SHM,
     ),
-    _from_l2(switch="tier_empty_read", checks=("content",), words=("CHECKSUM MISMATCH",)),
+    _from_l2(
+        switch="tier_empty_read",
+        checks=("content",),
+        words=("192 of 192 pages wrong", "(zeros)"),
+    ),
 )
 
 LIVENESS = (

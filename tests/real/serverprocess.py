@@ -7,6 +7,7 @@ Knows no release: which options a server needs, the caller says. Standard librar
 from __future__ import annotations
 
 import os
+import random
 import socket
 import subprocess
 import time
@@ -24,6 +25,8 @@ _ANSWER_WITHIN_S = 2.0
 _POLL_S = 0.1
 _TAIL_CHARS = 2000
 _STDERR = 2
+_PORTS = range(20000, 32768)
+"""Where Linux takes no port for outgoing connections by default: a server binds seconds later."""
 
 
 class ServerFailedError(RuntimeError):
@@ -52,13 +55,12 @@ class ServerProcess:
 
 def free_ports(count: int) -> list[int]:
     """Return ports that are free now, all different."""
-    with ExitStack() as probes:
-        ports: list[int] = []
-        for _ in range(count):
-            probe = probes.enter_context(socket.socket())
-            probe.bind((HOST, 0))
-            ports.append(probe.getsockname()[1])
-        return ports
+    ports: list[int] = []
+    while len(ports) < count:
+        port = random.choice(_PORTS)
+        if port not in ports and not _why_taken(port):
+            ports.append(port)
+    return ports
 
 
 def server_command(python: str, rpc_port: int, http_port: int, options: Sequence[str]) -> list[str]:
@@ -85,10 +87,11 @@ def running_server(
 
     What the server says goes to `log`, or to our stderr. Raises ServerFailedError.
     """
-    for port in (rpc_port, http_port):
-        _refuse_taken(port)
     free = free_ports(2)
     rpc_port, http_port = rpc_port or free[0], http_port or free[1]
+    for port in (rpc_port, http_port):
+        if why := _why_taken(port):  # somebody else's server would answer our health checks
+            raise ServerFailedError(f"port {port} of {HOST} is not free: {why}")
     started = time.monotonic()
     process = _start(server_command(python, rpc_port, http_port, options), log)
     try:
@@ -118,14 +121,15 @@ def await_end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _refuse_taken(port: int) -> None:
-    """Somebody else's server there would answer our health checks."""
+def _why_taken(port: int) -> str:
+    """Return why a server could not listen on this port now, or ""."""
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do
         try:
             probe.bind((HOST, port))
         except OSError as error:
-            raise ServerFailedError(f"port {port} of {HOST} is not free: {error}") from error
+            return str(error)
+    return ""
 
 
 def _start(command: Sequence[str], log: Path | None) -> subprocess.Popen[bytes]:

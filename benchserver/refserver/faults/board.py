@@ -1,8 +1,8 @@
 """The switchboard: which faults are on, and what of the server is wrapped because of it.
 
-A fault that is switched on wraps the handlers of the operations that it concerns, and stands
-between the replies, or the HTTP answers, and their way out, or between L1 and L2.  Replacing the set takes all of that
-out again; calls that are under way end as they began.
+A fault that is switched on wraps the handlers of the operations that it concerns or the L2 tiers,
+and stands between the replies, or the HTTP answers, and their way out.  Replacing the set takes
+all of that out again; calls that are under way end as they began.
 """
 
 from __future__ import annotations
