@@ -25,6 +25,7 @@ def status_document(core: Core) -> dict[str, Any]:
         "storage_manager": {
             "is_healthy": True,
             "l1_manager": _l1_document(core),
+            "eviction_controller": _eviction_document(core.config),
             "l2_adapters": _l2_documents(core),
         },
         "active_prefetch_jobs": core.sessions.result_count,
@@ -62,6 +63,14 @@ def _engine_document(instance: EngineInstance) -> dict[str, Any]:
     }
 
 
+def _eviction_document(config: ServerConfig) -> dict[str, Any]:
+    return {
+        "eviction_policy": "LRU",
+        "trigger_watermark": config.eviction_trigger_watermark,
+        "eviction_ratio": config.eviction_ratio,
+    }
+
+
 def _l1_document(core: Core) -> dict[str, Any]:
     counts = core.cache.counts(core.clock.now_ns())
     return {
@@ -72,6 +81,7 @@ def _l1_document(core: Core) -> dict[str, Any]:
         "staging_object_count": counts.reserved,
         "memory_used_bytes": counts.used_bytes,
         "memory_total_bytes": counts.capacity_bytes,
+        "memory_usage_ratio": counts.used_bytes / counts.capacity_bytes,
         "memory_configured_bytes": core.config.l1_bytes,
         "write_ttl_seconds": core.config.l1_write_ttl_s,
         "read_ttl_seconds": core.config.l1_read_ttl_s,
@@ -131,11 +141,7 @@ def config_document(config: ServerConfig) -> dict[str, Any]:
                 "write_ttl_seconds": config.l1_write_ttl_s,
                 "read_ttl_seconds": config.l1_read_ttl_s,
             },
-            "eviction_config": {
-                "eviction_policy": "LRU",
-                "trigger_watermark": config.eviction_trigger_watermark,
-                "eviction_ratio": config.eviction_ratio,
-            },
+            "eviction_config": _eviction_document(config),
         },
         "http": {
             "http_host": config.http_host,

@@ -126,6 +126,8 @@ def test_the_configuration_shows_what_was_asked_for() -> None:
         assert status["worker_liveness"]["reap_timeout_seconds"] == 30
         assert status["worker_liveness"]["registration_grace_seconds"] == 40
         assert status["storage_manager"]["l1_manager"]["write_ttl_seconds"] == 60
+        assert status["storage_manager"]["l1_manager"]["memory_usage_ratio"] == 0.0
+        assert status["storage_manager"]["eviction_controller"] == memory["eviction_config"]
         assert status["storage_manager"]["l1_manager"]["read_ttl_seconds"] == 70
 
     play(
