@@ -10,7 +10,9 @@ from types import FrameType
 def main() -> None:
     """Run the command line; a signal during the imports ends the process in one line."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _leave)
+        # What nohup ignores stays ignored; a shell's background jobs can be interrupted.
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _leave)
     from benchserver.cli.main import cli
 
     cli(prog_name="bench-server")

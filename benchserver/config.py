@@ -29,6 +29,7 @@ MAX_SEQUENCES = 1 << 40
 DEFAULT_MODEL_NAME = "bench-server"
 DEFAULT_NUM_BLOCKS = 1024
 DEFAULT_BLOCK_SIZE = 16
+DEFAULT_PARTIAL_EVERY = 10
 
 
 class TransferChoice(enum.Enum):
@@ -41,7 +42,10 @@ class TransferChoice(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
-    """Everything that decides a run.  Times in seconds as users give them; `end` None: for ever."""
+    """Everything that decides a run.  Times in seconds as users give them; `end` None: for ever.
+
+    Sequences that `partial_every` divides are also retrieved in part; 0: none.
+    """
 
     rpc_url: str
     http_url: str
@@ -57,6 +61,7 @@ class RunConfig:
     cache_salt: str
     expect_warm: bool
     cross_check: bool
+    partial_every: int
     require_transport: str
     server_release: str
     timeout_s: float
@@ -152,6 +157,7 @@ def _check_numbers(config: RunConfig) -> None:
         ("--start", config.start, 0, MAX_SEQUENCES),
         ("--end", config.start + 1 if config.end is None else config.end, 0, MAX_SEQUENCES),
         ("--seed", config.seed, 0, 2**63 - 1),
+        ("--partial-retrieve-every", config.partial_every, 0, MAX_SEQUENCES),
         ("--interval", config.interval_s, 0, MAX_SECONDS),
         ("--timeout", config.timeout_s, 0.001, MAX_SECONDS),
         ("--visible-within", config.visible_within_s, 0, MAX_SECONDS),

@@ -20,10 +20,11 @@ class Outcome(enum.Enum):
 
 
 class Pass(enum.Enum):
-    """The two passes over a sequence."""
+    """The passes over a sequence; `partial`, which not every one has, retrieves a part again."""
 
     COLD = "cold"
     WARM = "warm"
+    PARTIAL = "partial"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +48,10 @@ class LookupRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferRecord:
-    """One STORE or RETRIEVE of one rank; `chunks` is what the server says it moved."""
+    """One STORE or RETRIEVE of one rank; `chunks` is what the server says it moved.
+
+    `skip_tokens` is how many first tokens a RETRIEVE was told to leave out.
+    """
 
     name: str
     rank: int
@@ -56,6 +60,7 @@ class TransferRecord:
     total: int
     nbytes: int
     latency_ns: int
+    skip_tokens: int = 0
     reason: str = ""
 
 
@@ -65,6 +70,20 @@ class EvidenceRecord:
 
     rank: int
     content: Evidence
+    canaries: Evidence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartialRecord:
+    """What one rank's destination holds after a RETRIEVE that was told to skip the first tokens.
+
+    `skipped` are the blocks that lie wholly in those, `restored` all others.
+    """
+
+    rank: int
+    skip_tokens: int
+    skipped: Evidence
+    restored: Evidence
     canaries: Evidence
 
 
@@ -101,16 +120,28 @@ class EndRecord:
     reason: str = ""
 
 
-Step = LookupRecord | TransferRecord | EvidenceRecord | SourceRecord | DigestRecord | EndRecord
+Step = (
+    LookupRecord
+    | TransferRecord
+    | EvidenceRecord
+    | PartialRecord
+    | SourceRecord
+    | DigestRecord
+    | EndRecord
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceRecord:
-    """All steps of one sequence, in order; `writers` and `readers` are the ranks that must act."""
+    """All steps of one sequence, in order; `writers` and `readers` are the ranks that must act.
+
+    `partial`: the readers must also retrieve in part.
+    """
 
     seq: int
     expect_warm: bool
     cross_check: bool
+    partial: bool
     writers: tuple[int, ...]
     readers: tuple[int, ...]
     steps: tuple[Step, ...]

@@ -388,6 +388,7 @@ class Run:
             keys=keys,
             http=self._http,
             cross_check=cross_check,
+            partial_every=self._partial_every(),
             content_root=content_seed(config.seed, config.cache_salt),
             clock=self._clock,
             executor=self._executor,
@@ -403,6 +404,19 @@ class Run:
         if self._config.expect_warm:
             for check in (Check.STORE, Check.VISIBILITY, Check.WARM_LOOKUP, Check.SOURCE):
                 self._ledger.skip(check, "--expect-warm stores nothing")
+
+    def _partial_every(self) -> int:
+        """Return which sequences are retrieved in part too, 0 for none, and tell the ledger."""
+        from benchserver.load.partial import why_never
+
+        config, chunk = self._config, self._server.chunk_tokens
+        every = config.partial_every
+        blocks = config.num_tokens // chunk * chunk // config.spec.block_size
+        never = why_never(every, transport=self._server.transport, blocks=blocks)
+        if never or every > 1:
+            which = f"sequences 0, {every}, {2 * every}, ...; --partial-retrieve-every {every}"
+            self._ledger.skip(Check.PARTIAL, never or which)
+        return 0 if never else every
 
     async def _run_sequences(self, scenario: Baseline) -> None:
         seq = self._config.start

@@ -7,7 +7,7 @@ RemoteProtocolError, and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -29,11 +29,25 @@ MAX_HEAD_BYTES = 256
 MAX_FRAME_BYTES = 2**32 + 64
 """A msgpack bin holds at most 2^32-1 bytes."""
 
+LARGE_BYTES = 1 << 20
+"""From this size on, bytes are not copied more often than they must be: KV data sent inline."""
 
-def unpack(frame: bytes, place: str) -> Any:
-    """Decode one msgpack document; RemoteProtocolError names the place if it is none."""
+_BIN32 = 0xC6
+_BIN32_HEAD_BYTES = 5
+_MAX_BIN_BYTES = 2**32 - 1
+
+
+def unpack(frame: bytes | memoryview, place: str) -> Any:
+    """Decode one msgpack document; RemoteProtocolError names the place if it is none.
+
+    A document that is nothing but large bytes is a view of the frame.
+    """
     if len(frame) > MAX_FRAME_BYTES:
         raise RemoteProtocolError(f"{place}: {len(frame)} bytes, at most {MAX_FRAME_BYTES}")
+    if len(frame) > LARGE_BYTES and frame[0] == _BIN32:
+        content = memoryview(frame)[_BIN32_HEAD_BYTES:]
+        if len(content) == int.from_bytes(frame[1:_BIN32_HEAD_BYTES], "big"):
+            return content
     try:
         return msgpack.unpackb(frame)
     except Exception as error:
@@ -88,10 +102,27 @@ def row_of(dialect: Dialect, op: Op) -> OpRow:
 def _pack(kind: Kind, value: Any, place: str) -> bytes:
     try:
         # `to_wire` is inside: a handle's extension is packed there.
-        packed: bytes = msgpack.packb(kind.to_wire(value))
+        return b"".join(_packed(kind.to_wire(value)))
     except (TypeError, ValueError, OverflowError) as error:
         raise LocalProtocolError(f"{place}: cannot be packed: {error}") from error
-    return packed
+
+
+def _packed(value: Any) -> Iterator[bytes]:
+    """Yield what msgpack packs a value to, in pieces: packing large bytes copies them twice."""
+    if _is_large(value):
+        yield bytes((_BIN32,)) + len(value).to_bytes(_BIN32_HEAD_BYTES - 1, "big")
+        yield value
+    elif isinstance(value, dict) and any(map(_is_large, value.values())):
+        yield msgpack.Packer().pack_map_header(len(value))
+        for name, item in value.items():
+            yield msgpack.packb(name)
+            yield from _packed(item)
+    else:
+        yield msgpack.packb(value)
+
+
+def _is_large(value: Any) -> bool:
+    return isinstance(value, bytes) and LARGE_BYTES <= len(value) <= _MAX_BIN_BYTES
 
 
 def encode_reply(dialect: Dialect, request: Incoming, result: Any) -> tuple[bytes, ...]:
@@ -124,7 +155,7 @@ def decode_result(row: OpRow, op: Op, frames: Sequence[bytes]) -> Any:
         raise RemoteProtocolError(f"{op.value} result: {error}") from error
 
 
-def decode_op(dialect: Dialect, frame: bytes) -> Op:
+def decode_op(dialect: Dialect, frame: bytes | memoryview) -> Op:
     """Return the operation that an op frame names, by number or (0.5.6) by name."""
     value = unpack(frame, "operation")
     for op, row in dialect.ops.items():
@@ -134,7 +165,7 @@ def decode_op(dialect: Dialect, frame: bytes) -> Op:
     raise RemoteProtocolError(f"operation {clip(value)} is not known in {dialect.name}")
 
 
-def decode_request(dialect: Dialect, frames: Sequence[bytes]) -> Incoming:
+def decode_request(dialect: Dialect, frames: Sequence[bytes | memoryview]) -> Incoming:
     """Read a client's request, as a server does.
 
     Raises RemoteProtocolError for a bad frame count, operation or payload; a real server logs
@@ -160,7 +191,7 @@ def decode_request(dialect: Dialect, frames: Sequence[bytes]) -> Incoming:
     return Incoming(uid=bytes(frames[0]), op_frame=bytes(frames[1]), op=op, args=tuple(args))
 
 
-def _decode_field(from_wire: Any, place: str, frame: bytes) -> Any:
+def _decode_field(from_wire: Any, place: str, frame: bytes | memoryview) -> Any:
     value = unpack(frame, place)
     try:
         return from_wire(value)

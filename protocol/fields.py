@@ -81,7 +81,8 @@ ANY = Kind("any", _same, _same)
 INT = _plain("int", "an integer", is_int)
 OPT_INT = _plain("opt_int", "an integer or nil", lambda v: v is None or is_int(v))
 STR = _plain("str", "a string", lambda v: isinstance(v, str))
-BYTES = _plain("bytes", "bytes", lambda v: isinstance(v, bytes))
+# Large ones are views of the frame that they came in.
+BYTES = _plain("bytes", "bytes", lambda v: isinstance(v, bytes | memoryview))
 # Top-level bools and integers are interchangeable since 0.4.7.
 BOOL = _plain("bool", "a bool", lambda v: isinstance(v, int))
 FLOAT = _plain("float", "a number", lambda v: is_int(v) or isinstance(v, float))

@@ -19,6 +19,8 @@ STATUS_PATH = "/status"
 CONFIG_PATH = "/config"
 CHECKSUMS_PATH = "/cache/checksums"
 CLEAR_PATH = "/cache/clear"
+OBJECTS_PATH = "/cache/objects"
+METRICS_PATH = "/metrics"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +75,51 @@ class ServerStatus:
     engine_instances: frozenset[int]
     l1_bytes: int = 0
     """The size of L1, or 0 if the server does not say."""
+
+
+def kv_rank(*, world_size: int, rank: int) -> int:
+    """Return the number that names a rank of a world in object names (0.5.2 to 0.5.6)."""
+    return world_size << 24 | rank << 16 | world_size << 8 | rank
+
+
+def delete_body(
+    *,
+    hashes: Sequence[bytes],
+    model_name: str,
+    world_size: int,
+    rank: int = 0,
+    object_group: int = 0,
+    cache_salt: str = "",
+    force: bool = False,
+) -> dict[str, Any]:
+    """Return the body of DELETE /cache/objects that removes chunks of one rank from L1 (0.5.2+).
+
+    Without `force` objects that are locked stay.
+    """
+    return {
+        "tier": "l1",
+        "force": force,
+        "keys": [
+            {
+                "chunk_hash_hex": chunk_hash.hex(),
+                "model_name": model_name,
+                "kv_rank": kv_rank(world_size=world_size, rank=rank),
+                "object_group_id": object_group,
+                "cache_salt": cache_salt,
+            }
+            for chunk_hash in hashes
+        ],
+    }
+
+
+def parse_deleted(answer: Any) -> tuple[int, int]:
+    """Return (deleted, left because they are locked) from an answer of DELETE /cache/objects."""
+    if not isinstance(answer, dict) or answer.get("ok") is not True:
+        raise refuse("a map with ok true", answer)
+    deleted, skipped = answer.get("deleted"), answer.get("skipped")
+    if not is_int(deleted) or not is_int(skipped) or deleted < 0 or skipped < 0:
+        raise refuse("counts of deleted and skipped objects", answer)
+    return deleted, skipped
 
 
 def checksums_body(

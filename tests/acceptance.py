@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -36,6 +37,11 @@ SMALL_HANDLE_CASES: Mapping[str, tuple[str, ...]] = {
     "float32": ("(2,128,16,2,8):float32:2",),
 }
 _SETTLE_S = 3.0
+_BLOCK_TOKENS = 16
+_BLOCKS_OF_A_CHUNK = 16
+"""Of every case, with the servers' default chunk size."""
+
+_SKIPPED = re.compile(r"RETRIEVE: .* but for the first (\d+) tokens \(")
 _WARM_SEED = "20250817"
 
 
@@ -98,6 +104,40 @@ def check_two_at_once(server: Urls, case: Sequence[str], sequences: int, tmp_pat
     for one in ended:
         assert_proven(one, sequences)
     assert_nothing_left(server, before)
+
+
+def check_parts(server: Urls, case: Sequence[str], ranks: int, tmp_path: Path) -> None:
+    """Retrieve every sequence in part too: once from each block inside a chunk on."""
+    before = status_of(server)
+    options = [*options_of(case, _BLOCKS_OF_A_CHUNK), "--partial-retrieve-every", "1"]
+    ended = run_bench(server, options, tmp_path / "report.json")
+    assert_proven(ended, _BLOCKS_OF_A_CHUNK)
+    skipped = {int(tokens) for tokens in _SKIPPED.findall(ended.stdout)}
+    offsets = {tokens // _BLOCK_TOKENS % _BLOCKS_OF_A_CHUNK for tokens in skipped}
+    assert offsets == set(range(_BLOCKS_OF_A_CHUNK)), ended.explain()
+    assert any(tokens % _BLOCK_TOKENS for tokens in skipped), ended.explain()
+    passed = ended.report["checks"]["partial"]["passed"]
+    assert passed == ranks * _BLOCKS_OF_A_CHUNK, ended.explain()
+    assert ended.report["latency"]["RETRIEVE part"]["count"] == passed
+    assert ended.report["latency"]["RETRIEVE"]["count"] == passed
+    assert_nothing_left(server, before)
+
+
+def check_parts_of_warm(server: Urls, case: Sequence[str], ranks: int, tmp_path: Path) -> None:
+    """With --expect-warm too; --partial-retrieve-every says in which sequences."""
+    options = [*options_of(case, 5), "--seed", _WARM_SEED]
+    clear(server)
+    never = [*options, "--partial-retrieve-every", "0"]
+    cold = run_bench(server, never, tmp_path / "cold.json")
+    assert_proven(cold, 5)
+    assert cold.report["checks"]["partial"]["passed"] == 0
+    assert cold.report["checks"]["partial"]["not_evaluated"] == "--partial-retrieve-every 0"
+    third = [*options, "--expect-warm", "--partial-retrieve-every", "3"]
+    warm = run_bench(server, third, tmp_path / "warm.json")
+    assert_proven(warm, 5)
+    assert warm.report["checks"]["partial"]["passed"] == 2 * ranks
+    assert "[seq=3] LOOKUP again:" in warm.stdout
+    assert "sequences 0, 3, 6, ...; --partial-retrieve-every 3" in warm.stdout
 
 
 def check_expect_warm(server: Urls, case: Sequence[str], sequences: int, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from benchserver.clock import VirtualClock
 from benchserver.refserver.arena import open_private
+from benchserver.refserver.backing import Backing
 from benchserver.refserver.cache import Cache
 from benchserver.refserver.config import ServerConfig
 from benchserver.refserver.copier import Copier
@@ -26,6 +27,7 @@ from benchserver.refserver.mapped_ops import MappedOps
 from benchserver.refserver.registry import Registry
 from benchserver.refserver.segments import create_segment, unlink_segment
 from benchserver.refserver.sessions import Sessions
+from benchserver.refserver.tiers.tier import Tier
 from protocol import codec
 from protocol.dialects import V056
 from protocol.handles import CPU_EVENT_STUB, CpuShmHandle, contiguous_strides
@@ -78,6 +80,7 @@ class Stage:
     road: Road
     later: Pending
     pages: list[list[Any]]
+    lines: list[str] = field(default_factory=list)
 
     def switch(self, *texts: str) -> None:
         self.board.replace(texts)
@@ -159,25 +162,30 @@ def client_memory(seed: int) -> Iterator[tuple[list[CpuShmHandle], list[Any]]]:
 
 
 @contextmanager
-def empty_stage() -> Iterator[Stage]:
-    clock = VirtualClock()
+def empty_stage(tiers: Sequence[Tier] = (), clock: VirtualClock | None = None) -> Iterator[Stage]:
+    clock = clock or VirtualClock()
+    lines: list[str] = []
+    journal = Journal(clock, lines.append)
     arena, copier = open_private(L1_BYTES), Copier()
+    cache = Cache(arena.nbytes)
+    backing = Backing(tiers, cache=cache, arena=arena, clock=clock, journal=journal)
     core = Core(
         config=ServerConfig(l1_bytes=L1_BYTES, chunk_size=CHUNK),
         clock=clock,
-        journal=Journal(clock, lambda _: None),
+        journal=journal,
         arena=arena,
-        cache=Cache(arena.nbytes),
+        cache=cache,
         sessions=Sessions(),
         registry=Registry(),
         copier=copier,
+        backing=backing if tiers else None,
     )
     groups = (LookupOps(core), MappedOps(core), EngineOps(core))
     handlers = {op: handler for group in groups for op, handler in group.table().items()}
     road, later = Road(), Pending()
     board = Switchboard(core, handlers, road, later.append)
     try:
-        yield Stage(core, handlers, board, road, later, [])
+        yield Stage(core, handlers, board, road, later, [], lines)
     finally:
         for coroutine in later:
             coroutine.close()
@@ -186,8 +194,12 @@ def empty_stage() -> Iterator[Stage]:
         arena.close()
 
 
-def play(scene: Callable[[Stage], Awaitable[None]]) -> None:
-    """Run a scene on a stage with two registered ranks."""
+def play(
+    scene: Callable[[Stage], Awaitable[None]],
+    tiers: Sequence[Tier] = (),
+    clock: VirtualClock | None = None,
+) -> None:
+    """Run a scene on a stage with two registered ranks, and with L2 if there are tiers."""
 
     async def main(stage: Stage, handles: list[list[CpuShmHandle]]) -> None:
         for rank in range(2):
@@ -196,6 +208,6 @@ def play(scene: Callable[[Stage], Awaitable[None]]) -> None:
             assert await stage.call(Op.REGISTER_KV_CACHE, *args) is VOID
         await scene(stage)
 
-    with empty_stage() as stage, client_memory(1) as first, client_memory(2) as second:
+    with empty_stage(tiers, clock) as stage, client_memory(1) as first, client_memory(2) as second:
         stage.pages = [first[1], second[1]]
         asyncio.run(main(stage, [first[0], second[0]]))

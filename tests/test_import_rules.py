@@ -135,6 +135,9 @@ def test_the_pure_packages_know_no_clock_socket_loop_or_logger(package: str) -> 
             "zmq",
             {"benchserver/client/rpc.py", "benchserver/refserver/rpc.py", "benchserver/run.py"},
         ),
+        ("blake3", {"benchserver/refserver/hashing.py"}),
+        ("prometheus_client", {"benchserver/refserver/metrics.py"}),
+        ("mooncake", {"benchserver/refserver/tiers/mooncake_client.py"}),
         ("aiohttp", {"benchserver/client/http.py", "benchserver/refserver/http.py"}),
         ("rich", {"benchserver/report/text.py", "benchserver/selftest/table.py"}),
         ("hdrh", {"benchserver/stats/latency.py"}),
@@ -164,6 +167,7 @@ def test_run_takes_no_more_of_zmq_than_the_context() -> None:
 
 def test_no_third_party_is_imported_that_is_not_declared() -> None:
     declared = {"aiohttp", "click", "hdrh", "msgpack", "numpy", "zmq", "rich", "tomli", "blake3"}
+    declared |= {"prometheus_client", "mooncake"}
     declared.add("tomllib")  # part of the library since 3.11, and imported only there
     seen = {i.top for found in IMPORTS.values() for i in found if i.top}
     assert seen - STDLIB - set(PACKAGES) <= declared
@@ -242,7 +246,7 @@ def loaded_with(place: str) -> set[str]:
     return seen
 
 
-HEAVY = {"numpy", "zmq", "aiohttp", "rich", "torch", "hdrh"}
+HEAVY = {"numpy", "zmq", "aiohttp", "blake3", "prometheus_client", "rich", "torch", "hdrh"}
 
 
 def test_the_command_line_loads_cheap_modules_alone() -> None:

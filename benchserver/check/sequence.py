@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchserver.check.content import canaries, content, source
 from benchserver.check.digests import digests
 from benchserver.check.lookups import cold_lookup, visibility, warm_lookup
+from benchserver.check.partial import partial
 from benchserver.check.sessions import sessions
 from benchserver.check.transfers import retrieves, stores
 from benchserver.check.verdict import Finding
@@ -20,6 +21,7 @@ SEQUENCE_CHECKS = (
     source,
     canaries,
     digests,
+    partial,
     sessions,
 )
 

@@ -17,7 +17,7 @@ def stores(record: SequenceRecord) -> list[Finding]:
 
 
 def retrieves(record: SequenceRecord) -> list[Finding]:
-    """Every reading rank's RETRIEVE was accepted."""
+    """Every reading rank's whole RETRIEVE was accepted; `partial` judges the other kind."""
     return _judge(record, Check.RETRIEVE, "RETRIEVE", record.readers)
 
 
@@ -27,7 +27,7 @@ def _judge(
     by_rank = {
         step.rank: step
         for step in record.steps
-        if isinstance(step, TransferRecord) and step.name == name
+        if isinstance(step, TransferRecord) and step.name == name and not step.skip_tokens
     }
     return [_judge_rank(record, check, name, rank, by_rank.get(rank)) for rank in ranks]
 

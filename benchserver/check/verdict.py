@@ -27,6 +27,7 @@ class Check(enum.Enum):
     SOURCE = "source"
     CANARIES = "canaries"
     DIGESTS = "digests"
+    PARTIAL = "partial"
     SESSIONS = "sessions"
     REPLIES = "replies"
     TRANSPORT = "transport"
@@ -44,6 +45,7 @@ MEANINGS: dict[Check, str] = {
     Check.SOURCE: "no byte of a source block was altered by STORE or RETRIEVE",
     Check.CANARIES: "no byte beside the destination blocks was written",
     Check.DIGESTS: "the server's digests equal ours, source and destination",
+    Check.PARTIAL: "a RETRIEVE told to skip the first tokens writes all other blocks, no more",
     Check.SESSIONS: "every lock is freed and every session ended, with an answer",
     Check.REPLIES: "no late, duplicate, unknown or malformed reply, no lost connection",
     Check.TRANSPORT: "the transport that was asked for was used",

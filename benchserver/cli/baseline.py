@@ -45,6 +45,7 @@ def build_config(options: Mapping[str, Any]) -> RunConfig:
         cache_salt=options["cache_salt"],
         expect_warm=options["expect_warm"],
         cross_check=not options["no_http"],
+        partial_every=options["partial_retrieve_every"],
         require_transport=options["require_transport"] or "",
         server_release=options["server_release"],
         timeout_s=options["timeout"],

@@ -205,6 +205,14 @@ def _print_faults(ctx: click.Context, param: click.Parameter, value: bool) -> No
     help="The cache must hold what an earlier run with this --seed stored.",
 )
 @click.option(
+    "--partial-retrieve-every",
+    type=_SEQUENCE,
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="In every Nth sequence, RETRIEVE again and skip the first tokens; 0: never.",
+)
+@click.option(
     "--timeout",
     type=StrictFloat(0.001, 86_400.0),
     default=10.0,
@@ -318,7 +326,78 @@ def cli(ctx: click.Context, /, **options: Any) -> int:
     multiple=True,
     envvar="BENCH_SERVER_SERVE_L2",
     metavar="URL",
-    help="An L2 tier behind L1: fs:///dir or mock://CAPACITY_GB/; may be given several times.",
+    help="An L2 tier behind L1: fs:///dir, mock://CAPACITY_GB/ or "
+    "mooncake://HOST:PORT?metadata=URL; may be given several times.",
+)
+@click.option(
+    "--l2-write",
+    type=click.Choice(["through", "evict"]),
+    default="through",
+    show_default=True,
+    help="Write chunks to L2 as they are stored, or as L1 evicts them and at the end.",
+)
+@click.option(
+    "--worker-reap-timeout-seconds",
+    type=StrictFloat(0, 366 * 86_400),
+    default=120.0,
+    show_default=True,
+    help="Silence after which a client that has PINGed is unregistered; 0: never.",
+)
+@click.option(
+    "--worker-registration-grace-seconds",
+    type=StrictFloat(0, 366 * 86_400),
+    default=3600.0,
+    show_default=True,
+    help="The same for a client that never PINGed; not less.",
+)
+@click.option(
+    "--session-ttl-seconds",
+    type=StrictFloat(0.001, 366 * 86_400),
+    default=600.0,
+    show_default=True,
+    help="Age at which an open session is dropped.",
+)
+@click.option(
+    "--l1-write-ttl-seconds",
+    type=StrictInt(1, 366 * 86_400),
+    default=600,
+    show_default=True,
+    help="How long a store may take before its reservation is dropped.",
+)
+@click.option(
+    "--l1-read-ttl-seconds",
+    type=StrictInt(1, 366 * 86_400),
+    default=300,
+    show_default=True,
+    help="How long the read locks of a lookup last.",
+)
+@click.option(
+    "--eviction-trigger-watermark",
+    type=StrictFloat(0, 1),
+    default=0.8,
+    show_default=True,
+    help="Used share of L1 from which a store evicts first.",
+)
+@click.option(
+    "--eviction-ratio",
+    type=StrictFloat(0, 1),
+    default=0.2,
+    show_default=True,
+    help="Share of the objects that one eviction drops, at least one.",
+)
+@click.option(
+    "--http-token",
+    default=None,
+    envvar="BENCH_SERVER_HTTP_TOKEN",
+    metavar="TOKEN",
+    help="HTTP asks for 'Authorization: Bearer TOKEN', but for /healthcheck; better from the "
+    "environment, BENCH_SERVER_HTTP_TOKEN, or a file.",
+)
+@click.option(
+    "--http-token-file",
+    default=None,
+    metavar="PATH",
+    help="Read that token from a file: its first and only line.",
 )
 @click.option(
     "--fault",

@@ -7,16 +7,23 @@ import json
 import signal
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
+from benchserver.cli.exposure import exposure_line
+from benchserver.cli.httptoken import hide_from_process_list, read_token
 from benchserver.refserver.config import ServerConfig
 from benchserver.refserver.server import serve
 
 _GIB = 1 << 30
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run_server(options: Mapping[str, Any]) -> int:
-    """Serve until SIGINT, SIGTERM or (hidden) the end of standard input; return 0."""
+    """Serve until SIGINT, SIGTERM, SIGHUP or (hidden) the end of standard input; return 0."""
+    token = read_token(options["http_token"], options["http_token_file"])
+    if token:
+        hide_from_process_list(token)
     config = ServerConfig(
         l1_bytes=int(options["l1_size_gb"] * _GIB),
         host=options["host"],
@@ -27,9 +34,23 @@ def run_server(options: Mapping[str, Any]) -> int:
         transfer_mode=options["supported_transfer_mode"],
         shm_name=options["shm_name"],
         l2=tuple(options["l2"]),
+        l2_write=options["l2_write"],
         faults=tuple(options["faults"]),
+        worker_reap_timeout_s=options["worker_reap_timeout_seconds"],
+        worker_registration_grace_s=options["worker_registration_grace_seconds"],
+        session_ttl_s=options["session_ttl_seconds"],
+        l1_write_ttl_s=options["l1_write_ttl_seconds"],
+        l1_read_ttl_s=options["l1_read_ttl_seconds"],
+        eviction_trigger_watermark=options["eviction_trigger_watermark"],
+        eviction_ratio=options["eviction_ratio"],
+        http_token=token,
     )
-    asyncio.run(_serve(config, stop_with_stdin=options["stop_with_stdin"]))
+    try:
+        asyncio.run(_serve(config, stop_with_stdin=options["stop_with_stdin"]))
+    finally:
+        # Python takes its handlers out before it exits, and a late signal would kill it then.
+        for number in _STOP_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
     return 0
 
 
@@ -55,12 +76,18 @@ def fault_lines() -> list[str]:
 async def _serve(config: ServerConfig, *, stop_with_stdin: bool) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+    _stop_by_signal(loop, stop)
     if stop_with_stdin:
         loop.add_reader(sys.stdin.fileno(), stop.set)
 
     def on_ready(rpc_port: int, http_port: int) -> None:
+        warning = exposure_line(
+            rpc=(config.host, rpc_port),
+            http=(config.http_host, http_port),
+            has_token=bool(config.http_token),
+        )
+        if warning:
+            print(warning, file=sys.stderr, flush=True)
         if stop_with_stdin:
             print(json.dumps({"rpc_port": rpc_port, "http_port": http_port}), flush=True)
             return
@@ -74,3 +101,19 @@ async def _serve(config: ServerConfig, *, stop_with_stdin: bool) -> None:
             print(f"Faults on: {' '.join(config.faults)}", flush=True)
 
     await serve(config, on_ready=on_ready, stop=stop)
+
+
+def _stop_by_signal(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    """Let signals stop the server; later ones, until the process is gone, change nothing.
+
+    The loop's own handlers would end with the loop, and a second signal would then kill.
+    """
+
+    def on_signal(*_: object) -> None:
+        with suppress(RuntimeError):  # the loop is closed: the server has stopped already
+            loop.call_soon_threadsafe(stop.set)
+
+    for number in _STOP_SIGNALS:
+        # As at the process's start: what nohup ignores stays ignored.
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, on_signal)

@@ -172,8 +172,10 @@ class EngineMode:
                 raise RefusedError("COMMIT_STORE answered False")
         return Moved(latency_ns=self._clock.now_ns() - started_ns, chunks=len(indices))
 
-    async def retrieve(self, key: CacheKey, window: Window) -> Moved:
+    async def retrieve(self, key: CacheKey, window: Window, *, skip_tokens: int = 0) -> Moved:
         """PREPARE_RETRIEVE, copy the chunks out, COMMIT_RETRIEVE (which gives the locks back)."""
+        if skip_tokens:
+            raise ValueError("engine_driven: the client copies, no server can be told to skip")
         started_ns = self._clock.now_ns()
         reply = await self._rpc.call(Op.PREPARE_RETRIEVE, key, self._instance_id)
         plan: RetrievePlan = reply.result

@@ -103,10 +103,15 @@ class HandleMode:
         reply = await self._rpc.call(Op.STORE, key, self._instance_id, tables, CPU_EVENT_STUB)
         return self._moved(reply, key)
 
-    async def retrieve(self, key: CacheKey, window: Window) -> Moved:
-        """RETRIEVE; on a CPU server the data has landed when the reply comes."""
+    async def retrieve(self, key: CacheKey, window: Window, *, skip_tokens: int = 0) -> Moved:
+        """RETRIEVE; on a CPU server the data has landed when the reply comes.
+
+        The block table is whole even if the server skips its first blocks (0.5.6).
+        """
         tables = self._tables(window.block_ids)
-        reply = await self._rpc.call(Op.RETRIEVE, key, self._instance_id, tables, CPU_EVENT_STUB, 0)
+        reply = await self._rpc.call(
+            Op.RETRIEVE, key, self._instance_id, tables, CPU_EVENT_STUB, skip_tokens
+        )
         return self._moved(reply, key)
 
     async def close(self) -> None:

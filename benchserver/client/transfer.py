@@ -48,8 +48,12 @@ class TransferMode(Protocol):
         """STORE the key's chunks out of the window's blocks; RefusedError if the server says no."""
         ...
 
-    async def retrieve(self, key: CacheKey, window: Window) -> Moved:
-        """RETRIEVE the key's chunks into the window's blocks; RefusedError if it says no."""
+    async def retrieve(self, key: CacheKey, window: Window, *, skip_tokens: int = 0) -> Moved:
+        """RETRIEVE the key's chunks into the window's blocks; RefusedError if it says no.
+
+        With `skip_tokens` the server leaves the blocks alone that lie wholly in that many first
+        tokens; ValueError in a mode in which it writes none itself.
+        """
         ...
 
     async def close(self) -> None:

@@ -26,6 +26,7 @@ from benchserver.kv.verify import (
     bad_pages,
     describe_owner,
     first_difference,
+    same_bytes,
     verify_filled,
 )
 from protocol.handles import CpuShmHandle
@@ -164,12 +165,70 @@ class HostPool:
                 pages[:, block].fill(CANARY_BYTE)
 
     def verify(
-        self, window: Window, digests: Sequence[int], candidates: Sequence[Candidate]
+        self,
+        window: Window,
+        digests: Sequence[int],
+        candidates: Sequence[Candidate],
+        *,
+        skipped: int = 0,
     ) -> Evidence:
-        """Compare every page of the window's blocks with its pattern."""
+        """Compare every page with its pattern, but for the first `skipped` blocks of the table.
+
+        Raises ValueError if there is no page left to look at.
+        """
+        if not 0 <= skipped < len(window.block_ids):
+            raise ValueError(f"{skipped} of {len(window.block_ids)} blocks skipped: none is left")
         return merge(
-            self._verify_layer(place, pages, window, digests, candidates)
+            self._verify_layer(place, pages, window, digests, candidates, skipped)
             for place, pages in zip(self._places, self._layers, strict=True)
+        )
+
+    def verify_skipped(
+        self,
+        window: Window,
+        digests: Sequence[int],
+        candidates: Sequence[Candidate],
+        *,
+        skipped: int,
+    ) -> Evidence:
+        """Look whether the first `skipped` blocks of the table are poison still.
+
+        Raises ValueError if that is no block at all, or more than there are.
+        """
+        if not 0 < skipped <= len(window.block_ids):
+            raise ValueError(f"{skipped} of {len(window.block_ids)} blocks skipped: none to see")
+        return merge(
+            self._skipped_layer(place, pages, window, digests, candidates, skipped)
+            for place, pages in zip(self._places, self._layers, strict=True)
+        )
+
+    def _skipped_layer(
+        self,
+        place: TensorPlace,
+        pages: U8,
+        window: Window,
+        digests: Sequence[int],
+        candidates: Sequence[Candidate],
+        skipped: int,
+    ) -> Evidence:
+        self._check_cancel()
+        poison = np.full(pages.shape[2], POISON_BYTE, dtype=np.uint8)
+        wrong = [
+            (plane, column)
+            for column, block in enumerate(window.block_ids[:skipped])
+            for plane in range(pages.shape[0])
+            if not same_bytes(pages[plane, block], poison)
+        ]
+        checked = skipped * pages.shape[0]
+        first = None
+        if wrong:
+            first = self._fault(place, pages, window, wrong[0], poison, candidates)
+        return Evidence(
+            kind=EvidenceKind.MISMATCH if wrong else EvidenceKind.MATCH,
+            pages=checked,
+            bad_pages=len(wrong),
+            checked_bytes=checked * pages.shape[2],
+            first=first,
         )
 
     def _verify_layer(
@@ -179,11 +238,12 @@ class HostPool:
         window: Window,
         digests: Sequence[int],
         candidates: Sequence[Candidate],
+        skipped: int,
     ) -> Evidence:
         self._check_cancel()
         pattern, keys = self._keys(place, digests)
-        checked = len(window.block_ids) * pages.shape[0]
-        wrong = self._wrong_pages(pattern, pages, window, keys)
+        checked = (len(window.block_ids) - skipped) * pages.shape[0]
+        wrong = self._wrong_pages(pattern, pages, window, keys, skipped)
         if not wrong:
             return Evidence(
                 kind=EvidenceKind.MATCH, pages=checked, checked_bytes=checked * pages.shape[2]
@@ -192,26 +252,28 @@ class HostPool:
             is_filled_with(pages[plane, window.block_ids[column]], POISON_BYTE)
             for plane, column in wrong
         )
+        expected = pattern.expected_page(int(keys[wrong[0]]))
         return Evidence(
             kind=EvidenceKind.UNTOUCHED if untouched else EvidenceKind.MISMATCH,
             pages=checked,
             bad_pages=len(wrong),
             checked_bytes=checked * pages.shape[2],
-            first=self._fault(place, pages, window, wrong[0], keys, candidates),
+            first=self._fault(place, pages, window, wrong[0], expected, candidates),
         )
 
     @staticmethod
     def _wrong_pages(
-        pattern: GroupPattern, pages: U8, window: Window, keys: U64
+        pattern: GroupPattern, pages: U8, window: Window, keys: U64, skipped: int
     ) -> list[tuple[int, int]]:
         """Return (plane, column of the block table) of wrong pages, lowest column first."""
         words = pages[:, window.first : window.first + window.count].view(pattern.dtype)
-        if not window.canaries:
+        if not window.canaries and not skipped:
             order = _columns_by_position(window)
             found = bad_pages(words, pattern, keys[:, order])
             return sorted(((p, int(order[c])) for p, c in found), key=lambda item: item[1])
-        # Canaries lie between: check each run of neighbouring block-table entries.
-        column_at = {block - window.first: column for column, block in enumerate(window.block_ids)}
+        # Other blocks lie between: check each run of neighbouring block-table entries.
+        ids = enumerate(window.block_ids[skipped:], skipped)
+        column_at = {block - window.first: column for column, block in ids}
         wrong: list[tuple[int, int]] = []
         for start, end in _runs(sorted(column_at)):
             columns = [column_at[position] for position in range(start, end)]
@@ -225,14 +287,14 @@ class HostPool:
         pages: U8,
         window: Window,
         where: tuple[int, int],
-        keys: U64,
+        expected: U8,
         candidates: Sequence[Candidate],
     ) -> PageFault:
+        """Describe a page, at a plane and a column of the block table, that is not as expected."""
         plane, column = where
         pattern = self._patterns[place.group]
         block_id = window.block_ids[column]
         seen = pages[plane, block_id]
-        expected = pattern.expected_page(int(keys[plane, column]))
         offset = max(0, first_difference(seen, expected))
         owner = describe_owner(
             seen,
@@ -319,7 +381,8 @@ class HostPool:
         ids = np.asarray(block_ids, dtype=np.intp)
         for index, pages in enumerate(views):
             for plane in range(pages.shape[0]):
-                np.take(pages[plane], ids, axis=0, out=target[plane, index])
+                # In any mode but "raise", `out` is written without a copy between.
+                np.take(pages[plane], ids, axis=0, out=target[plane, index], mode="clip")
 
     def scatter_chunk(
         self, group: int, block_ids: Sequence[int], data: npt.NDArray[np.uint8]

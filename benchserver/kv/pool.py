@@ -32,9 +32,25 @@ class KvPool(Protocol):
         ...
 
     def verify(
-        self, window: Window, digests: Sequence[int], candidates: Sequence[Candidate]
+        self,
+        window: Window,
+        digests: Sequence[int],
+        candidates: Sequence[Candidate],
+        *,
+        skipped: int = 0,
     ) -> Evidence:
-        """Look at every byte of the window's blocks."""
+        """Look at every byte of the window's blocks, but for the first `skipped` of its table."""
+        ...
+
+    def verify_skipped(
+        self,
+        window: Window,
+        digests: Sequence[int],
+        candidates: Sequence[Candidate],
+        *,
+        skipped: int,
+    ) -> Evidence:
+        """Look at every byte of the first `skipped` blocks: each must be poison still."""
         ...
 
     def verify_canaries(self, window: Window) -> Evidence:

@@ -48,7 +48,12 @@ def exist(layout: KvLayout, chunk_ids: Sequence[ChunkIds]) -> bool:
 
 
 def is_null(ids: ChunkIds, null_block_id: int) -> bool:
-    """Tell whether every id of the chunk is the null block: such a chunk is never stored."""
+    """Tell whether every id of the chunk is the null block: such a chunk is never stored.
+
+    The rule (0.5.4 to 0.5.6) goes by object group: all ids of all its kernel groups.  It is applied
+    as in the real server's default, in which all kernel groups are one object group: a chunk with
+    null blocks in one kernel group and others in another is stored in both.
+    """
     return all(block == null_block_id for blocks in ids for block in blocks)
 
 

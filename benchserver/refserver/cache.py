@@ -3,17 +3,24 @@
 Pure bookkeeping over offsets of an arena: it takes `now_ns` and never sees a byte.
 
 An object's life: `reserve` (takes memory, invisible) -> `commit` (visible, the newest) -> evicted
-or cleared.  LOOKUP takes read locks, which count, belong to nobody and expire together; a read
-turns one lock into a running read; both make the object the newest.  Memory that a read or a
-write uses right now is pinned: what is dropped meanwhile (`clear` by force, an expired
-reservation) keeps its bytes until they end.
+or cleared; nothing else ends the life of a stored object.  LOOKUP takes read locks, which count,
+belong to nobody and expire together; a read turns one lock into a running read; both make the
+object the newest.  Memory that a read or a write uses right now is pinned: what is dropped
+meanwhile (`clear` by force, an expired reservation) keeps its bytes until they end.
+
+Objects that are used together are made the newest last one first, as the real server does
+(0.5.6): the end of a sequence is evicted before its beginning, so that what is left is a prefix.
+
+With a write-back (`before_eviction`), an object that nothing else keeps leaves in two steps:
+chosen, it is handed over to be written, stays visible and pinned; written, it goes, unless
+somebody has locked it meanwhile.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from benchserver.clock import NS_PER_S
 from benchserver.refserver.arena import NO_ROOM, FreeList, aligned
@@ -25,15 +32,29 @@ EVICTION_RATIO = 0.2
 """The four are the real server's defaults (0.5.6); the ratio is of the number of objects."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachePolicy:
+    """How long locks last, and when and how much is evicted."""
+
+    read_ttl_ns: int = READ_LOCK_TTL_NS
+    write_ttl_ns: int = WRITE_TTL_NS
+    watermark: float = EVICTION_WATERMARK
+    eviction_ratio: float = EVICTION_RATIO
+
+
 @dataclass(frozen=True, slots=True)
 class ObjectKey:
-    """What makes two chunk objects the same."""
+    """What makes two chunk objects the same.
+
+    `group` is the object group: the index of the kernel group whose bytes the object holds.
+    """
 
     chunk_hash: bytes
     model_name: str
     world_size: int
     rank: int
     salt: str
+    group: int = 0
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -49,6 +70,8 @@ class Slot:
     readers: int = 0
     writing: bool = True
     dropped: bool = False
+    backed: bool = False
+    """A tier has it, or had it: eviction need not write it."""
 
     def locks_at(self, now_ns: int) -> int:
         """Return how many read locks count now."""
@@ -63,11 +86,13 @@ class Slot:
 class Reservation:
     """Answer of `reserve`: the new slots by position in the request.
 
-    `refused` True: there was no room for all of them, so there is none of them.
+    `refused` True: there was no room for all of them, so there is none of them.  `pending` True:
+    none yet, and write-backs under way may still make room.
     """
 
     slots: tuple[tuple[int, Slot], ...]
     refused: bool = False
+    pending: bool = False
 
     def only_slots(self) -> tuple[Slot, ...]:
         """Return the slots without their positions."""
@@ -86,46 +111,93 @@ class CacheCounts:
     capacity_bytes: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheTotals:
+    """What has happened since the start; no number ever falls.
+
+    stored: made visible, promotions from L2 included.  evicted: stored objects that went because
+    room was needed.  cleared: stored objects that `clear` dropped.  deleted: dropped by `delete`,
+    reserved ones too.  Nothing else ends a stored object.  refused: calls of `reserve` that found
+    no room.  expired: objects whose reservation ran out of time.
+    """
+
+    stored_objects: int = 0
+    stored_bytes: int = 0
+    evicted_objects: int = 0
+    evicted_bytes: int = 0
+    cleared_objects: int = 0
+    refused_reservations: int = 0
+    expired_reservations: int = 0
+    deleted_objects: int = 0
+    read_objects: int = 0
+    read_bytes: int = 0
+    """Of reads that were granted: all their objects were there, and locked."""
+
+
 class Cache:
     """The chunk objects of one arena; stored ones in order of use, oldest first."""
 
-    def __init__(self, capacity_bytes: int) -> None:
+    def __init__(self, capacity_bytes: int, policy: CachePolicy | None = None) -> None:
+        self.policy = policy or CachePolicy()
+        self._totals = CacheTotals()
         self._space = FreeList(capacity_bytes)
         self._stored: OrderedDict[ObjectKey, Slot] = OrderedDict()
         self._reserved: dict[ObjectKey, Slot] = {}
+        self._write_back: Callable[[Slot], None] | None = None
+        self._leaving: set[Slot] = set()
 
-    def reserve(self, keys: Sequence[ObjectKey], nbytes: int, now_ns: int) -> Reservation:
-        """Take memory for the keys that are neither stored nor reserved: for all or for none."""
+    def before_eviction(self, write_back: Callable[[Slot], None]) -> None:
+        """Hand every object that is to be evicted, and that no tier has, to a function first.
+
+        The object is pinned until `written_back` is called for it.
+        """
+        self._write_back = write_back
+
+    def reserve(
+        self,
+        keys: Sequence[ObjectKey],
+        group_bytes: Sequence[int],
+        now_ns: int,
+        *,
+        may_wait: bool = False,
+    ) -> Reservation:
+        """Take memory for the keys that are neither stored nor reserved: for all or for none.
+
+        `group_bytes` holds the size of an object for each object group.  Where write-backs are
+        under way and may make room, the answer is `pending` if the caller may wait for them.
+        """
         self.expire(now_ns)
         known = (self._stored, self._reserved)
         wanted = {key: i for i, key in enumerate(keys) if not any(key in held for held in known)}
-        need_bytes = len(wanted) * aligned(nbytes)
         if not wanted:
             return Reservation(slots=())
-        if need_bytes > self._space.capacity_bytes:
-            return Reservation(slots=(), refused=True)
-        if self._used_bytes() >= EVICTION_WATERMARK * self._space.capacity_bytes:
-            self._evict(now_ns)
-        offsets = self._take(len(wanted), nbytes)
+        sizes = [group_bytes[key.group] for key in wanted]
+        offsets = self._find_room(sizes, now_ns)
+        if not offsets and may_wait and self._leaving and self._could_hold(sizes):
+            return Reservation(slots=(), pending=True)
         if not offsets:
-            self._evict(now_ns)
-            offsets = self._take(len(wanted), nbytes)
-        if not offsets:
+            self._count(refused_reservations=1)
             return Reservation(slots=(), refused=True)
+        deadline_ns = now_ns + self.policy.write_ttl_ns
         slots = [
-            Slot(key=key, offset=offset, nbytes=nbytes, deadline_ns=now_ns + WRITE_TTL_NS)
-            for key, offset in zip(wanted, offsets, strict=True)
+            Slot(key=key, offset=offset, nbytes=nbytes, deadline_ns=deadline_ns)
+            for key, offset, nbytes in zip(wanted, offsets, sizes, strict=True)
         ]
         self._reserved.update({slot.key: slot for slot in slots})
         return Reservation(slots=tuple(zip(wanted.values(), slots, strict=True)))
 
-    def commit(self, slots: Iterable[Slot]) -> None:
-        """End writes: what is still reserved becomes visible, the newest of all."""
-        for slot in slots:
+    def commit(self, slots: Sequence[Slot], *, backed: bool = False) -> None:
+        """End writes: what is still reserved becomes visible, the newest of all.
+
+        `backed`: a tier has these objects already.
+        """
+        for slot in reversed(slots):
             if self._reserved.get(slot.key) is slot:
                 del self._reserved[slot.key]
                 self._stored[slot.key] = slot
                 slot.read_locks = 0
+                slot.backed = backed
+                self._count(stored_objects=1, stored_bytes=slot.nbytes)
             self._end_write(slot)
 
     def abort(self, slots: Iterable[Slot]) -> None:
@@ -138,6 +210,7 @@ class Cache:
     def lock_prefix(self, rows: Iterable[Sequence[ObjectKey]], *, readers: int, now_ns: int) -> int:
         """Lock the leading rows whose every object is stored; return how many rows they are."""
         hits = 0
+        locked: list[ObjectKey] = []
         for row in rows:
             slots = [self._stored.get(key) for key in row]
             found = [slot for slot in slots if slot is not None]
@@ -146,9 +219,16 @@ class Cache:
             hits += 1
             for slot in found:
                 slot.read_locks = slot.locks_at(now_ns) + readers
-                slot.deadline_ns = now_ns + READ_LOCK_TTL_NS
-                self._stored.move_to_end(slot.key)
+                slot.deadline_ns = now_ns + self.policy.read_ttl_ns
+                locked.append(slot.key)
+        self.touch(locked)
         return hits
+
+    def touch(self, keys: Sequence[ObjectKey]) -> None:
+        """Make what is stored of a sequence's objects the newest, its first object last."""
+        for key in reversed(keys):
+            if key in self._stored:
+                self._stored.move_to_end(key)
 
     def unlock(self, keys: Iterable[ObjectKey], *, count: int, now_ns: int) -> None:
         """Give back up to `count` read locks of each object that is stored."""
@@ -171,7 +251,8 @@ class Cache:
             return None
         for slot in locked:
             slot.readers += 1
-            self._stored.move_to_end(slot.key)
+        self.touch(keys)
+        self._count(read_objects=len(locked), read_bytes=sum(slot.nbytes for slot in locked))
         return tuple(locked)
 
     def has(self, key: ObjectKey) -> bool:
@@ -189,18 +270,56 @@ class Cache:
             slot.readers -= 1
             self._free_if_unused(slot)
 
+    def written_back(self, slot: Slot, *, backed: bool, now_ns: int) -> None:
+        """End the write-back of an object: it is evicted now, unless somebody holds it.
+
+        `backed` False: no tier took it.  It is evicted all the same, for a tier that fails must
+        not keep L1 from taking anything new.
+        """
+        self._leaving.discard(slot)
+        slot.readers -= 1
+        slot.backed = slot.backed or backed
+        if slot.dropped:
+            self._free_if_unused(slot)
+        elif not slot.is_held_at(now_ns):
+            self._evict_one(slot)
+
+    def unbacked(self) -> tuple[Slot, ...]:
+        """Return the stored objects that no tier has and none is being given, oldest first."""
+        stored = self._stored.values()
+        return tuple(slot for slot in stored if not slot.backed and slot not in self._leaving)
+
     def clear(self, *, force: bool, now_ns: int) -> None:
         """Drop every object that nobody holds; by force, everything, reservations too."""
         for slot in list(self._stored.values()):
             if force or not slot.is_held_at(now_ns):
+                self._count(cleared_objects=1)
                 self._drop(slot)
         if force:
             for slot in list(self._reserved.values()):
                 self._drop(slot)
 
+    def keys(self) -> tuple[ObjectKey, ...]:
+        """Return the key of every object, stored or reserved."""
+        return (*self._stored, *self._reserved)
+
+    def delete(self, keys: Iterable[ObjectKey], *, force: bool, now_ns: int) -> tuple[int, int]:
+        """Drop objects that are stored or reserved; by force, held and reserved ones too.
+
+        Returns how many were dropped, and how many were left because somebody holds them.
+        """
+        found = [self._stored.get(key) or self._reserved.get(key) for key in dict.fromkeys(keys)]
+        slots = [slot for slot in found if slot is not None]
+        free = [s for s in slots if force or (s.key in self._stored and not s.is_held_at(now_ns))]
+        for slot in free:
+            self._drop(slot)
+        self._count(deleted_objects=len(free))
+        return len(free), len(slots) - len(free)
+
     def expire(self, now_ns: int) -> None:
         """Drop reservations whose time is over."""
         for slot in [s for s in self._reserved.values() if now_ns >= s.deadline_ns]:
+            self._count(expired_reservations=1)
             self._drop(slot)
 
     def counts(self, now_ns: int) -> CacheCounts:
@@ -215,30 +334,67 @@ class Cache:
             capacity_bytes=self._space.capacity_bytes,
         )
 
+    def totals(self) -> CacheTotals:
+        """Return the counters as they are now."""
+        return self._totals
+
     def _used_bytes(self) -> int:
         return self._space.capacity_bytes - self._space.free_bytes
 
-    def _take(self, count: int, nbytes: int) -> list[int]:
-        """Take memory for `count` objects, or none at all and return []."""
+    def _find_room(self, sizes: Sequence[int], now_ns: int) -> list[int]:
+        """Take memory for objects of these sizes, evicting where it is short; [] for none.
+
+        While objects are being written back, no more are chosen.
+        """
+        if not self._could_hold(sizes):
+            return []
+        is_short = self._used_bytes() >= self.policy.watermark * self._space.capacity_bytes
+        if is_short and not self._leaving:
+            self._evict(now_ns)
+        offsets = self._take(sizes)
+        if not offsets and not self._leaving:
+            self._evict(now_ns)
+            offsets = self._take(sizes)
+        return offsets
+
+    def _could_hold(self, sizes: Sequence[int]) -> bool:
+        return sum(aligned(nbytes) for nbytes in sizes) <= self._space.capacity_bytes
+
+    def _take(self, sizes: Sequence[int]) -> list[int]:
+        """Take memory for objects of these sizes, or none at all and return []."""
         offsets: list[int] = []
-        for _ in range(count):
+        for nbytes in sizes:
             offset = self._space.take(nbytes)
             if offset == NO_ROOM:
-                for taken in offsets:
-                    self._space.give(taken, nbytes)
+                for taken, size in zip(offsets, sizes, strict=False):
+                    self._space.give(taken, size)
                 return []
             offsets.append(offset)
         return offsets
 
     def _evict(self, now_ns: int) -> None:
-        """Drop the oldest objects that nobody holds: a share of all, at least one."""
-        quota = max(1, int(len(self._stored) * EVICTION_RATIO))
+        """Let the oldest objects that nobody holds go: a share of all, at least one."""
+        quota = max(1, int(len(self._stored) * self.policy.eviction_ratio))
         for slot in list(self._stored.values()):
             if not quota:
                 return
-            if not slot.is_held_at(now_ns):
-                self._drop(slot)
-                quota -= 1
+            if slot.is_held_at(now_ns):
+                continue
+            quota -= 1
+            if self._write_back is None or slot.backed:
+                self._evict_one(slot)
+            else:
+                slot.readers += 1
+                self._leaving.add(slot)
+                self._write_back(slot)
+
+    def _evict_one(self, slot: Slot) -> None:
+        self._count(evicted_objects=1, evicted_bytes=slot.nbytes)
+        self._drop(slot)
+
+    def _count(self, **more: int) -> None:
+        counted = {name: getattr(self._totals, name) + n for name, n in more.items()}
+        self._totals = replace(self._totals, **counted)
 
     def _drop(self, slot: Slot) -> None:
         for held in (self._stored, self._reserved):

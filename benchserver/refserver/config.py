@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from benchserver.errors import UsageError
 from benchserver.refserver.tiers.url import parse_tier_url
 
 TransferMode = Literal["auto", "lmcache_driven", "engine_driven"]
+L2Write = Literal["through", "evict"]
 
 ENGINE_NAME = "bench-server"
 VERSION = "0.5.6-embedded"
@@ -25,6 +26,12 @@ MAX_CHUNK_TOKENS = 1 << 20
 """A chunk of a million tokens is nobody's."""
 
 MAX_PORT = 65535
+MAX_SECONDS = 366 * 86_400
+MIN_REAP_S = 1
+"""The server looks for silent clients once a second; the real one demands 30 s (0.5.6)."""
+
+MAX_TOKEN_CHARS = 4096
+_HTTP_TOKEN = re.compile(rf"[!-~]{{1,{MAX_TOKEN_CHARS}}}")
 _POOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 
 
@@ -47,7 +54,21 @@ class ServerConfig:
     shm_name: str = ""
     l2: tuple[str, ...] = ()
     """URLs of the L2 tiers, nearest first."""
+    l2_write: L2Write = "through"
+    """When chunks are written to them: as they are stored, or as L1 evicts them and at the end."""
     faults: tuple[str, ...] = ()
+    worker_reap_timeout_s: float = 120.0
+    """Silence after which a client that has PINGed is unregistered; 0: never, nor any other."""
+    worker_registration_grace_s: float = 3600.0
+    """The same for a client that never PINGed."""
+    session_ttl_s: float = 600.0
+    l1_write_ttl_s: int = 600
+    l1_read_ttl_s: int = 300
+    eviction_trigger_watermark: float = 0.8
+    eviction_ratio: float = 0.2
+    """Shares: of the memory that is used, and of the number of objects."""
+    http_token: str = field(default="", repr=False)
+    """What HTTP requests must bring, /healthcheck excepted; "": nothing."""
 
     def __post_init__(self) -> None:
         """Raise UsageError for a value that cannot work."""
@@ -63,8 +84,23 @@ class ServerConfig:
         if self.transfer_mode not in get_args(TransferMode):
             modes = ", ".join(get_args(TransferMode))
             raise UsageError(f"transfer_mode is {self.transfer_mode!r}, expected one of {modes}")
+        self._check_times()
+        for name in ("eviction_trigger_watermark", "eviction_ratio"):
+            share = getattr(self, name)
+            if not 0 <= share <= 1:
+                raise UsageError(f"{name} is {share}, expected 0 to 1")
+        if self.http_token and not _HTTP_TOKEN.fullmatch(self.http_token):
+            raise UsageError(
+                f"the HTTP token must be 1 to {MAX_TOKEN_CHARS} printable ASCII characters "
+                "without spaces (it is not shown here)"
+            )
         for url in self.l2:
             parse_tier_url(url)
+        if self.l2_write not in get_args(L2Write):
+            modes = ", ".join(get_args(L2Write))
+            raise UsageError(f"l2_write is {self.l2_write!r}, expected one of {modes}")
+        if self.l2_write != "through" and not self.l2:
+            raise UsageError(f"l2_write is {self.l2_write}, but there is no L2; give it one (--l2)")
         if self.shm_name and not _POOL_NAME.fullmatch(self.shm_name):
             raise UsageError(
                 f"shm_name is {self.shm_name!r}, expected at most 200 of A-Z a-z 0-9 _ . -"
@@ -74,6 +110,23 @@ class ServerConfig:
             from benchserver.refserver.faults.parser import parse_switches
 
             parse_switches(self.faults)
+
+    def _check_times(self) -> None:
+        for name in ("session_ttl_s", "l1_write_ttl_s", "l1_read_ttl_s"):
+            seconds = getattr(self, name)
+            if not 0 < seconds <= MAX_SECONDS:
+                raise UsageError(f"{name} is {seconds}, expected more than 0 to {MAX_SECONDS} s")
+        reap, grace = self.worker_reap_timeout_s, self.worker_registration_grace_s
+        if reap != 0 and not MIN_REAP_S <= reap <= MAX_SECONDS:
+            raise UsageError(
+                f"worker_reap_timeout_s is {reap}, "
+                f"expected 0 (never) or {MIN_REAP_S} to {MAX_SECONDS} s"
+            )
+        if not reap <= grace <= MAX_SECONDS:
+            raise UsageError(
+                f"worker_registration_grace_s is {grace}, "
+                f"expected at least worker_reap_timeout_s, {reap}, and at most {MAX_SECONDS} s"
+            )
 
     @property
     def serves_mapped(self) -> bool:

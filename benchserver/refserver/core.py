@@ -12,19 +12,27 @@ from typing import Any
 from benchserver.clock import Clock
 from benchserver.refserver.arena import Arena
 from benchserver.refserver.backing import Backing
-from benchserver.refserver.cache import Cache, ObjectKey, Slot
+from benchserver.refserver.cache import Cache, ObjectKey, Reservation, Slot
 from benchserver.refserver.config import ServerConfig
 from benchserver.refserver.copier import Copier
 from benchserver.refserver.hashing import ROOT, ChunkNamer
 from benchserver.refserver.journal import Journal
 from benchserver.refserver.refusal import RefusalError
-from benchserver.refserver.registry import Registry
-from benchserver.refserver.sessions import Sessions
+from benchserver.refserver.registry import MAX_WORLD_SIZE, Registry
+from benchserver.refserver.sessions import Scope, Session, Sessions
 from protocol.keys import CacheKey, model_name_problem
 
 Handler = Callable[[Sequence[Any]], Awaitable[Any]]
 """Takes a request's decoded payload and returns its result (VOID: none), or raises
 RefusalError: then there is no reply."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class LookupTotals:
+    """What lookups asked for since the start, in chunks of all ranks; counted by `LookupOps`."""
+
+    requested_chunks: int = 0
+    hit_chunks: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +50,13 @@ class Core:
     namer: ChunkNamer = field(default_factory=ChunkNamer)
     backing: Backing | None = None
     """The L2 tiers, if there are any."""
+    lookups: LookupTotals = field(default_factory=LookupTotals)
+
+    async def reserve(self, keys: Sequence[ObjectKey], group_bytes: Sequence[int]) -> Reservation:
+        """Reserve as the cache does, where needed after write-backs that make the room."""
+        if self.backing is not None:
+            return await self.backing.reserve(keys, group_bytes)
+        return self.cache.reserve(keys, group_bytes, self.clock.now_ns())
 
     def commit(self, slots: Sequence[Slot]) -> None:
         """Make written slots visible, and hand them to the tiers."""
@@ -49,18 +64,42 @@ class Core:
         if self.backing is not None:
             self.backing.stored(slots)
 
-    def object_bytes(self, model_name: str, world_size: int) -> int:
-        """Return the size of a model's chunk objects, or 0 if no worker of it is registered."""
+    def group_bytes(self, model_name: str, world_size: int) -> tuple[int, ...]:
+        """Return the sizes of a model's objects by group; () if no worker of it is registered."""
         for mapped in self.registry.mapped.values():
             if (mapped.model_name, mapped.world_size) == (model_name, world_size):
-                return mapped.layout.object_bytes
+                return mapped.layout.group_bytes
         for engine in self.registry.engine.values():
             if (engine.model_name, engine.world_size) == (model_name, world_size):
-                return engine.object_bytes
-        return 0
+                return (engine.object_bytes,)
+        return ()
 
-    def objects_of(self, key: CacheKey) -> tuple[ObjectKey, ...]:
-        """Return the objects of a worker's range `[start, end)`, one a chunk.
+    def groups_of(self, key: CacheKey) -> int:
+        """Return how many objects a chunk of one rank has: as looked up, or as registered."""
+        session = self.sessions.get(key.request_id)
+        if session is not None and session.groups:
+            return session.groups
+        return max(1, len(self.group_bytes(key.model_name, key.world_size)))
+
+    def touch(self, session: Session) -> None:
+        """Make all that a request stored and retrieved the newest, its first chunk last."""
+        scope = session.scope
+        if scope is not None:
+            ranks = range(scope.world_size)
+            groups = range(scope.groups)
+            self.cache.touch(
+                [
+                    ObjectKey(
+                        chunk_hash, scope.model_name, scope.world_size, rank, scope.salt, group
+                    )
+                    for chunk_hash in session.hashes
+                    for rank in ranks
+                    for group in groups
+                ]
+            )
+
+    def objects_of(self, key: CacheKey, groups: int = 1) -> tuple[ObjectKey, ...]:
+        """Return the objects of a worker's range `[start, end)`: chunk by chunk, all groups.
 
         Opens the request's session.  Raises RefusalError for a range or a worker that a real
         server does not answer.
@@ -68,6 +107,7 @@ class Core:
         problem = model_name_problem(key.model_name)
         if problem or key.worker_id is None:
             raise RefusalError(problem or "the key has no worker_id")
+        _check_world(key)
         size = self.config.chunk_size
         in_order = 0 <= key.start <= key.end <= len(key.token_ids)
         if not in_order or key.start % size or key.end % size:
@@ -77,18 +117,32 @@ class Core:
             )
         session = self.sessions.open(key.request_id, self.clock.now_ns())
         whole = session.chain_to(key.token_ids, key.end, size, chain=self.namer.chain)
-        hashes = whole[key.start // size :]
-        return tuple(object_key(key, chunk_hash, key.worker_id) for chunk_hash in hashes)
+        session.scope = Scope(key.model_name, key.world_size, key.cache_salt, groups)
+        return tuple(
+            object_key(key, chunk_hash, key.worker_id, group)
+            for chunk_hash in whole[key.start // size :]
+            for group in range(groups)
+        )
 
     def rows_of(self, key: CacheKey) -> Iterator[tuple[ObjectKey, ...]]:
-        """Yield each whole chunk's objects up to `end`: of all ranks, or of the key's own."""
+        """Yield each whole chunk's objects up to `end`, all groups: of all ranks, or of one."""
+        _check_world(key)
         ranks = range(key.world_size) if key.worker_id is None else (key.worker_id,)
+        groups = range(self.groups_of(key))
         size = self.config.chunk_size
         tokens = key.token_ids[: max(0, key.end)]
         for chunk_hash in self.namer.chain(tokens, chunk_size=size, start=0, root=ROOT):
-            yield tuple(object_key(key, chunk_hash, rank) for rank in ranks)
+            yield tuple(
+                object_key(key, chunk_hash, rank, group) for rank in ranks for group in groups
+            )
 
 
-def object_key(key: CacheKey, chunk_hash: bytes, rank: int) -> ObjectKey:
-    """Return the identity of one chunk of one rank."""
-    return ObjectKey(chunk_hash, key.model_name, key.world_size, rank, key.cache_salt)
+def _check_world(key: CacheKey) -> None:
+    """Raise RefusalError for a world whose ranks nobody could walk through."""
+    if key.world_size > MAX_WORLD_SIZE:
+        raise RefusalError(f"world_size is {key.world_size}, expected at most {MAX_WORLD_SIZE}")
+
+
+def object_key(key: CacheKey, chunk_hash: bytes, rank: int, group: int) -> ObjectKey:
+    """Return the identity of one kernel group's part of one chunk of one rank."""
+    return ObjectKey(chunk_hash, key.model_name, key.world_size, rank, key.cache_salt, group)

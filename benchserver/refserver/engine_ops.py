@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchserver.refserver.arena import Arena
-from benchserver.refserver.cache import READ_LOCK_TTL_NS, WRITE_TTL_NS, ObjectKey, Slot
+from benchserver.refserver.cache import ObjectKey, Slot
 from benchserver.refserver.core import Core, Handler
 from benchserver.refserver.refusal import RefusalError
 from benchserver.refserver.registry import EngineInstance, parse_engine_instance
@@ -97,19 +97,24 @@ class EngineOps:
 
     async def _prepare_store(self, args: Sequence[Any]) -> Any:
         key, instance_id = args
-        core, now_ns = self._core, self._core.clock.now_ns()
+        core = self._core
         instance = self._instance(instance_id)
         objects = core.objects_of(key)
         if not core.arena.name:
             return StorePlan(inline=True, slots=(), chunk_indices=())
-        reservation = core.cache.reserve(objects, instance.object_bytes, now_ns)
+        reservation = await core.reserve(objects, (instance.object_bytes,))
+        if core.registry.engine.get(instance_id) is not instance:
+            core.cache.abort(reservation.only_slots())
+            raise RefusalError(f"instance {instance_id} was unregistered while it waited for room")
         if reservation.refused:
             core.journal.line(f"PREPARE_STORE {clip(key.request_id)}: no room, nothing to write")
         slots = reservation.only_slots()
         if slots:
             transfer = _TransferId(instance_id, objects)
             core.cache.abort(_slots_of(self._writes.pop(transfer, None)))
-            self._writes[transfer] = _Open(slots, now_ns + WRITE_TTL_NS)
+            self._writes[transfer] = _Open(
+                slots, core.clock.now_ns() + core.cache.policy.write_ttl_ns
+            )
         return StorePlan(
             inline=False,
             slots=_wire_slots(slots, instance),
@@ -131,14 +136,14 @@ class EngineOps:
         key: CacheKey,
         instance: EngineInstance,
         objects: tuple[ObjectKey, ...],
-        data: bytes,
+        data: bytes | memoryview,
     ) -> bool:
         core = self._core
         try:
             tensors = await core.copier.run(decode_tensor_list, data)
         except RemoteProtocolError as error:
             raise RefusalError(f"COMMIT_STORE: {error}") from error
-        reservation = core.cache.reserve(objects, instance.object_bytes, core.clock.now_ns())
+        reservation = await core.reserve(objects, (instance.object_bytes,))
         if reservation.refused:
             core.journal.line(f"COMMIT_STORE {clip(key.request_id)}: no room, nothing is stored")
         slots = reservation.only_slots()
@@ -173,7 +178,7 @@ class EngineOps:
             return RetrievePlan(success=True, data=data, slots=())
         transfer = _TransferId(instance_id, objects)
         core.cache.end_read(_slots_of(self._reads.pop(transfer, None)))
-        self._reads[transfer] = _Open(slots, now_ns + READ_LOCK_TTL_NS)
+        self._reads[transfer] = _Open(slots, now_ns + core.cache.policy.read_ttl_ns)
         return RetrievePlan(success=True, data=b"", slots=_wire_slots(slots, instance))
 
     async def _commit_retrieve(self, args: Sequence[Any]) -> Any:

@@ -1,22 +1,25 @@
 """Token chains: the hash that names a chunk by everything up to and including it.
 
-h_i = H(h_(i-1) || tokens of chunk i as big-endian uint32).  H is BLAKE2b with 32 bytes, from the
-standard library; the real server's default is BLAKE3 with another start value, so hashes of the
-two are not comparable.  No client sees them: on the wire, keys carry tokens.
+h_i = BLAKE3(h_(i-1) || tokens of chunk i as big-endian uint32), from the hash of eight and four
+zero bytes on: the default of the real servers (`--hash-algorithm blake3`, 0.3.14 to 0.5.6).  The
+same tokens in chunks of the same size have the same hashes here and there; clients see them over
+HTTP as `chunk_hash_hex`.  On the wire, keys carry tokens.
+
+Two other algorithms of the real servers, `sha256_cbor` and `builtin`, are not served.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
 
-HASH_NAME = "blake2b"
+HASH_NAME = "blake3"
 HASH_BYTES = 32
-ROOT = bytes(HASH_BYTES)
-"""The hash before the first chunk."""
+ROOT = bytes.fromhex("7e3eff9ef7613a50340eb12677ee03b83ac759fcba9bb32705f07248d56d473b")
+"""The hash before the first chunk: BLAKE3 of twelve zero bytes, which are a hash 0 and a token 0
+(0.5.6)."""
 
 
 class Chain(Protocol):
@@ -31,9 +34,12 @@ class Chain(Protocol):
 
 def chain(tokens: Sequence[int], *, chunk_size: int, start: int, root: bytes) -> Iterator[bytes]:
     """Yield the hash of each whole chunk from token `start` on, which `root` precedes."""
+    # Loaded here: whoever only describes a server hashes nothing.
+    from blake3 import blake3
+
     for first in range(start, len(tokens) - chunk_size + 1, chunk_size):
         packed = np.asarray(tokens[first : first + chunk_size], dtype=">u4").tobytes()
-        root = hashlib.blake2b(root + packed, digest_size=HASH_BYTES).digest()
+        root = blake3(root + packed).digest()
         yield root
 
 

@@ -1,8 +1,15 @@
-"""The HTTP side: liveness, version, status, configuration, digests, clear, faults (aiohttp)."""
+"""The HTTP side: liveness, version, status, configuration, metrics, objects, digests, faults.
+
+aiohttp carries it.  With a token in the configuration every path but /healthcheck asks for it.
+Whatever a client sends is answered with a status below 500, as far as it is HTTP at all; 500 and
+above say what the real server says with them (a block id out of range, an L2 tier that is missing).
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Any
@@ -10,11 +17,16 @@ from typing import Any
 from aiohttp import web
 
 from benchserver.errors import FatalError, UsageError
-from benchserver.refserver import checksums
+from benchserver.refserver import checksums, objects
+from benchserver.refserver.authorization import CHALLENGE, is_authorized
 from benchserver.refserver.config import VERSION
 from benchserver.refserver.core import Core
 from benchserver.refserver.faults.board import Switchboard
 from benchserver.refserver.faults.call import HttpAnswer
+from benchserver.refserver.journal import Journal
+from benchserver.refserver.meter import Meter
+from benchserver.refserver.metrics import CONTENT_TYPE, Exposition
+from benchserver.refserver.objects import ObjectsError
 from benchserver.refserver.registry import MappedInstance
 from benchserver.refserver.status import config_document, status_document
 from protocol import httpapi
@@ -25,6 +37,9 @@ MAX_BODY_BYTES = 16 << 20
 
 FAULTS_PATH = "/faults"
 """Ours alone: GET lists the faults that are on, POST replaces them."""
+
+BODY_WITHIN_S = 30.0
+"""How long a client may take to send its body."""
 
 STOP_TIMEOUT_S = 1.0
 """How long answers that are under way may take when the server stops."""
@@ -42,11 +57,15 @@ class _BadRequestError(Exception):
 class HttpServer:
     """The HTTP API of one embedded server."""
 
-    def __init__(self, core: Core, board: Switchboard) -> None:
+    def __init__(self, core: Core, board: Switchboard, meter: Meter) -> None:
         self._core = core
         self._board = board
+        self._exposition = Exposition(core, meter)
+        token = core.config.http_token
+        guards = [_authorizing(token)] if token else []
         app = web.Application(
-            client_max_size=MAX_BODY_BYTES, middlewares=[_tampering(board), _answer_errors]
+            client_max_size=MAX_BODY_BYTES,
+            middlewares=[*guards, _tampering(board), _answer_errors],
         )
         app.add_routes(
             [
@@ -55,6 +74,9 @@ class HttpServer:
                 web.get(httpapi.VERSION_PATH, _version),
                 web.get(httpapi.STATUS_PATH, self._status),
                 web.get(httpapi.CONFIG_PATH, self._config),
+                web.get(httpapi.METRICS_PATH, self._metrics),
+                web.get(httpapi.OBJECTS_PATH, self._list_objects),
+                web.delete(httpapi.OBJECTS_PATH, self._delete_objects),
                 web.post(httpapi.CHECKSUMS_PATH, self._checksums),
                 web.post(httpapi.CLEAR_PATH, self._clear),
                 web.get(FAULTS_PATH, self._faults),
@@ -62,7 +84,11 @@ class HttpServer:
             ]
         )
         self._runner = web.AppRunner(
-            app, access_log=None, handle_signals=False, shutdown_timeout=STOP_TIMEOUT_S
+            app,
+            access_log=None,
+            logger=_journaling(core.journal),
+            handle_signals=False,
+            shutdown_timeout=STOP_TIMEOUT_S,
         )
 
     async def bind(self, host: str, port: int) -> int:
@@ -95,13 +121,34 @@ class HttpServer:
             raise _BadRequestError(HTTPStatus.BAD_REQUEST, str(error)) from error
         return web.json_response(self._board.document())
 
+    async def _metrics(self, _request: web.Request) -> web.Response:
+        return web.Response(body=self._exposition.text(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _list_objects(self, request: web.Request) -> web.Response:
+        objects.refuse_listing(self._tier_names(), request.query)
+
+    async def _delete_objects(self, request: web.Request) -> web.Response:
+        wanted = objects.parse_deletion(await _json(request))
+        now_ns = self._core.clock.now_ns()
+        answer = objects.delete(self._core.cache, self._tier_names(), wanted, now_ns)
+        return web.json_response(answer)
+
+    def _tier_names(self) -> list[str]:
+        tiers = () if self._core.backing is None else self._core.backing.tiers
+        return [tier.name for tier in tiers]
+
     async def _clear(self, request: web.Request) -> web.Response:
-        body = await _json_map(request) if request.can_read_body else {}
-        tier, force = body.get("tier", "l1"), body.get("force", False)
-        if not isinstance(force, bool) or not isinstance(tier, str):
-            raise _unprocessable("tier must be a string and force a bool")
+        body = await _json(request) if request.can_read_body else None
+        if body is not None and not isinstance(body, dict):
+            raise _unprocessable("the body is no JSON object")
+        tier, force = (body or {}).get("tier", "l1"), (body or {}).get("force", False)
+        objects.check_tier(tier)
+        if not isinstance(force, bool):
+            raise _unprocessable(f"force is {clip(force)}, expected a bool")
         if tier != "l1":
-            raise _BadRequestError(HTTPStatus.BAD_REQUEST, f"tier {clip(tier)}: only l1 exists")
+            raise _BadRequestError(
+                HTTPStatus.BAD_REQUEST, f"tier {tier} cannot be cleared, only l1"
+            )
         self._core.cache.clear(force=force, now_ns=self._core.clock.now_ns())
         return web.json_response({"status": "ok", "cleared": {"tier": "l1"}})
 
@@ -136,9 +183,30 @@ class HttpServer:
         instance = self._core.registry.mapped.get(instance_id)
         if instance is None:
             raise _BadRequestError(
-                HTTPStatus.NOT_FOUND, f"instance_id {instance_id} is not registered"
+                HTTPStatus.NOT_FOUND, f"instance_id {clip(instance_id)} is not registered"
             )
         return instance
+
+
+class _JournalHandler(logging.Handler):
+    """Turns what aiohttp logs, which is whole tracebacks, into lines of the journal."""
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__()
+        self._journal = journal
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line: what happened, and why."""
+        error = record.exc_info[1] if record.exc_info else None
+        cause = f": {type(error).__name__}: {error}" if error is not None else ""
+        self._journal.line(f"HTTP: {record.getMessage()}{cause}")
+
+
+def _journaling(journal: Journal) -> logging.Logger:
+    """Return a logger of this server alone, outside the process's tree of loggers."""
+    logger = logging.Logger("refserver.http")
+    logger.addHandler(_JournalHandler(journal))
+    return logger
 
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -148,10 +216,27 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 async def _answer_errors(request: web.Request, handler: _Handler) -> web.StreamResponse:
     try:
         return await handler(request)
-    except _BadRequestError as error:
+    except (_BadRequestError, ObjectsError) as error:
         return web.json_response({"detail": error.detail}, status=error.status)
     except web.HTTPClientError as error:
         return web.json_response({"detail": error.reason}, status=error.status)
+
+
+def _authorizing(token: str) -> Any:
+    """Return what answers 401 to whoever does not bring the token."""
+
+    @web.middleware
+    async def authorize(request: web.Request, handler: _Handler) -> web.StreamResponse:
+        header = request.headers.get("Authorization", "")
+        if request.path == httpapi.HEALTH_PATH or is_authorized(header, token):
+            return await handler(request)
+        return web.json_response(
+            {"detail": "this server asks for a token: Authorization: Bearer TOKEN"},
+            status=HTTPStatus.UNAUTHORIZED,
+            headers={"WWW-Authenticate": CHALLENGE},
+        )
+
+    return authorize
 
 
 def _tampering(board: Switchboard) -> Any:
@@ -197,12 +282,20 @@ async def _version(_request: web.Request) -> web.Response:
     return web.json_response(VERSION)
 
 
-async def _json_map(request: web.Request) -> Mapping[str, Any]:
-    raw = await request.read()
+async def _json(request: web.Request) -> Any:
+    """Return the decoded body, whatever it is."""
     try:
-        body = json.loads(raw)
+        raw = await asyncio.wait_for(request.read(), BODY_WITHIN_S)
+    except asyncio.TimeoutError as error:
+        raise _BadRequestError(HTTPStatus.REQUEST_TIMEOUT, "the body did not come") from error
+    try:
+        return json.loads(raw)
     except (ValueError, RecursionError) as error:
         raise _unprocessable("the body is not JSON") from error
+
+
+async def _json_map(request: web.Request) -> Mapping[str, Any]:
+    body = await _json(request)
     if not isinstance(body, dict):
         raise _unprocessable("the body is no JSON object")
     return body

@@ -2,10 +2,14 @@
 
 Each registered tensor is one layer.  Layers that are alike (same engine group, format, block
 size, heads, dtype) form a kernel group; the client describes the groups in the order of their
-first layers.  A chunk object is, group by group, the C-contiguous array
+first layers.  A chunk has one object for each kernel group: the C-contiguous array
 [K/V][layer][token][hidden]; MLA has one plane.
 
-Sliding windows are accepted and ignored: every chunk holds its whole range of tokens.
+The real server puts all kernel groups of a chunk into one object unless it was started with
+`--separate-object-groups`, which makes one for each size of sliding window (0.5.6).  Ours are
+always separate, one a kernel group, and clients see the same: all of a chunk is there, or it is no
+hit.  `sw_size_tokens` is accepted and ignored: every object holds its chunk's whole range of
+tokens.
 """
 
 from __future__ import annotations
@@ -68,7 +72,7 @@ class LayerGeometry(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLayout:
-    """One kernel group and its part of the chunk object."""
+    """One kernel group and its object of a chunk."""
 
     engine_group: int
     layers: tuple[int, ...]
@@ -76,12 +80,12 @@ class GroupLayout:
     num_blocks: int
     tokens_per_block: int
     blocks_per_chunk: int
-    offset: int
     nbytes: int
+    """Of the object."""
 
     @property
     def object_shape(self) -> tuple[int, ...]:
-        """Return the axes of the object's part: plane, layer, block, slot, head, element."""
+        """Return the object's axes: plane, layer, block, slot, head, element."""
         g = self.geometry
         blocks = (self.blocks_per_chunk, g.slots_per_block)
         return (g.planes, len(self.layers), *blocks, g.heads, g.head_size)
@@ -89,11 +93,18 @@ class GroupLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvLayout:
-    """All kernel groups of a registration, in the order of STORE's block id lists."""
+    """All kernel groups of a registration, in the order of STORE's block id lists.
+
+    A group's index in it is the object group of its objects.
+    """
 
     groups: tuple[GroupLayout, ...]
     formats: tuple[Format, ...]
-    object_bytes: int
+
+    @property
+    def group_bytes(self) -> tuple[int, ...]:
+        """Return the size of an object of each group."""
+        return tuple(group.nbytes for group in self.groups)
 
 
 def layout_of(
@@ -121,10 +132,8 @@ def layout_of(
             f"the tensors form the groups {clip([layers for _, layers in found])}"
         )
     declared = parsed or [_INFO_OF_ALL] * len(found)
-    groups = _placed(found, declared, geometries, handles, chunk_size)
-    last = groups[-1]
-    formats = tuple(geometry.form for geometry in geometries)
-    return KvLayout(groups=groups, formats=formats, object_bytes=last.offset + last.nbytes)
+    groups = _sized(found, declared, geometries, handles, chunk_size)
+    return KvLayout(groups=groups, formats=tuple(geometry.form for geometry in geometries))
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +190,7 @@ def _kernel_groups(
     return [(group, tuple(layers)) for (group, _), layers in found.items()]
 
 
-def _placed(
+def _sized(
     found: Sequence[tuple[int, tuple[int, ...]]],
     declared: Sequence[_Info],
     geometries: Sequence[LayerGeometry],
@@ -189,7 +198,6 @@ def _placed(
     chunk_size: int,
 ) -> tuple[GroupLayout, ...]:
     groups: list[GroupLayout] = []
-    offset = 0
     for (engine_group, layers), info in zip(found, declared, strict=True):
         geometry = geometries[layers[0]]
         blocks = _blocks_per_chunk(geometry, info.tokens_per_block, chunk_size)
@@ -205,11 +213,9 @@ def _placed(
                 num_blocks=min(handles[layer].shape[axis] for layer in layers),
                 tokens_per_block=chunk_size // blocks,
                 blocks_per_chunk=blocks,
-                offset=offset,
                 nbytes=nbytes,
             )
         )
-        offset += nbytes
     return tuple(groups)
 
 

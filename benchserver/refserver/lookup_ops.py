@@ -44,18 +44,26 @@ class LookupOps:
     async def _lookup(self, args: Sequence[Any]) -> Any:
         key: CacheKey = args[0]
         core, now_ns = self._core, self._core.clock.now_ns()
+        tokens = min(max(0, key.end), len(key.token_ids))
+        core.lookups.requested_chunks += tokens // core.config.chunk_size
         if not core.registry.knows(key.model_name, key.world_size):
             core.journal.line(f"LOOKUP: nobody serves {clip(key.model_name)} x{key.world_size}")
             core.sessions.put_result(key.request_id, 0, now_ns)
             return VOID
         readers = _readers_of(key)
-        core.sessions.open(key.request_id, now_ns).hits = NO_RESULT
+        session = core.sessions.open(key.request_id, now_ns)
+        session.hits = NO_RESULT
+        session.groups = len(core.group_bytes(key.model_name, key.world_size))
         if core.backing is not None:
             self._prefetch(core.backing, key, readers)
             return VOID
         hits = core.cache.lock_prefix(core.rows_of(key), readers=readers, now_ns=now_ns)
-        core.sessions.put_result(key.request_id, hits, now_ns)
+        self._put_result(key, hits)
         return VOID
+
+    def _put_result(self, key: CacheKey, hits: int) -> None:
+        self._core.lookups.hit_chunks += hits
+        self._core.sessions.put_result(key.request_id, hits, self._core.clock.now_ns())
 
     def _prefetch(self, backing: Backing, key: CacheKey, readers: int) -> None:
         """Look behind L1 in the background; queries answer "pending" until it is done."""
@@ -66,9 +74,10 @@ class LookupOps:
 
     async def _look_behind(self, backing: Backing, key: CacheKey, readers: int) -> None:
         core = self._core
-        nbytes = core.object_bytes(key.model_name, key.world_size)
-        hits = await backing.lock_prefix(tuple(core.rows_of(key)), nbytes=nbytes, readers=readers)
-        core.sessions.put_result(key.request_id, hits, core.clock.now_ns())
+        sizes = core.group_bytes(key.model_name, key.world_size)
+        rows = tuple(core.rows_of(key))
+        hits = await backing.lock_prefix(rows, group_bytes=sizes, readers=readers)
+        self._put_result(key, hits)
 
     def _job_ended(self, request_id: str, task: asyncio.Task[None]) -> None:
         if self._jobs.get(request_id) is task:
@@ -127,7 +136,9 @@ class LookupOps:
     async def _end_session(self, args: Sequence[Any]) -> Any:
         request_id: str = args[0]
         self._stop_prefetch(request_id)
-        self._core.sessions.end(request_id)
+        session = self._core.sessions.end(request_id)
+        if session is not None:
+            self._core.touch(session)  # as the real server does (0.5.6)
         return VOID
 
     async def _clear(self, args: Sequence[Any]) -> Any:

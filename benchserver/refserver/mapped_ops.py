@@ -12,7 +12,7 @@ from benchserver.refserver.core import Core, Handler
 from benchserver.refserver.layout import layout_of
 from benchserver.refserver.refusal import RefusalError
 from benchserver.refserver.registry import MAX_LAYERS, MAX_WORLD_SIZE, MappedInstance
-from benchserver.refserver.transfer import ChunkCopy, retrieve_chunks, store_chunks
+from benchserver.refserver.transfer import ObjectCopy, retrieve_objects, store_objects
 from protocol.dialects import V056
 from protocol.handles import CPU_EVENT_STUB
 from protocol.keys import CacheKey
@@ -75,41 +75,39 @@ class MappedOps:
         instance = self._instance(instance_id)
         if instance is None:
             return _UNREGISTERED
-        objects = self._core.objects_of(key)
         layout = instance.layout
-        if not ids_of.cover_all(layout, block_ids, len(objects)):
+        groups = len(layout.groups)
+        objects = self._core.objects_of(key, groups)
+        count = len(objects) // groups
+        if not ids_of.cover_all(layout, block_ids, count):
             return self._fail(key, "STORE: too few block ids")
-        chunks = ids_of.cut(layout, block_ids, len(objects))
+        chunks = ids_of.cut(layout, block_ids, count)
         if not ids_of.exist(layout, chunks):
             return self._fail(key, "STORE: a block id is out of range")
-        wanted = [
-            pair
-            for pair in zip(objects, chunks, strict=True)
-            if not ids_of.is_null(pair[1], V056.null_block_id)
-        ]
-        reservation = self._core.cache.reserve(
-            [found for found, _ in wanted], layout.object_bytes, self._core.clock.now_ns()
-        )
-        if reservation.refused:
-            # The real server says True here too: only a later LOOKUP proves a STORE.
-            self._core.journal.line(f"STORE {clip(key.request_id)}: no room, nothing is stored")
-            return _DONE
-        pairs = [(slot, wanted[index][1]) for index, slot in reservation.slots]
-        await self._fill(instance, pairs)
+        pairs = [(found, chunks[index // groups]) for index, found in enumerate(objects)]
+        wanted = [pair for pair in pairs if not ids_of.is_null(pair[1], V056.null_block_id)]
+        # In use from here on: while it waits for room, its client may be unregistered.
+        with instance.in_use():
+            reservation = await self._core.reserve(
+                [found for found, _ in wanted], layout.group_bytes
+            )
+            if reservation.refused:
+                # The real server says True here too: only a later LOOKUP proves a STORE.
+                self._core.journal.line(f"STORE {clip(key.request_id)}: no room, nothing is stored")
+                return _DONE
+            await self._fill(instance, [(s, wanted[index][1]) for index, s in reservation.slots])
         return _DONE
 
     async def _fill(self, instance: MappedInstance, pairs: Sequence[tuple[Slot, ChunkIds]]) -> None:
         """Copy pages into reserved slots and commit them, or abort them all."""
-        untouched = (0,) * len(instance.layout.groups)
         slots = [slot for slot, _ in pairs]
         ended: Callable[[Sequence[Slot]], None] = self._core.cache.abort
         try:
             if pairs:
-                copies = [self._copy(slot, ids, untouched) for slot, ids in pairs]
-                with instance.in_use():
-                    await self._core.copier.run(
-                        store_chunks, instance.layout, instance.pages(), copies
-                    )
+                copies = [self._copy(slot, ids) for slot, ids in pairs]
+                await self._core.copier.run(
+                    store_objects, instance.layout, instance.pages(), copies
+                )
             ended = self._core.commit
         finally:
             ended(slots)
@@ -120,17 +118,19 @@ class MappedOps:
         if instance is None:
             self._unlock_unregistered(key)
             return _UNREGISTERED
-        objects = self._core.objects_of(key)
-        if not ids_of.cover_all(instance.layout, block_ids, len(objects)):
+        layout = instance.layout
+        objects = self._core.objects_of(key, len(layout.groups))
+        count = len(objects) // len(layout.groups)
+        if not ids_of.cover_all(layout, block_ids, count):
             return self._fail(key, "RETRIEVE: too few block ids")
         slots = self._core.cache.begin_read(objects, self._core.clock.now_ns())
         if slots is None:
             return self._fail(key, "RETRIEVE: a chunk is missing or not locked")
         try:
-            if any(slot.nbytes != instance.layout.object_bytes for slot in slots):
+            if any(slot.nbytes != layout.groups[slot.key.group].nbytes for slot in slots):
                 return self._fail(key, "RETRIEVE: a chunk was stored with another layout")
-            chunks = ids_of.cut(instance.layout, block_ids, len(objects))
-            if not ids_of.exist(instance.layout, chunks):
+            chunks = ids_of.cut(layout, block_ids, count)
+            if not ids_of.exist(layout, chunks):
                 return self._fail(key, "RETRIEVE: a block id is out of range")
             await self._emit(instance, slots, chunks, skip_tokens)
         finally:
@@ -145,16 +145,22 @@ class MappedOps:
         skip_tokens: int,
     ) -> None:
         """Copy chunk objects into pages."""
-        copies = [
-            self._copy(slot, ids, ids_of.skipped_blocks(instance.layout, index, skip_tokens))
-            for index, (slot, ids) in enumerate(zip(slots, chunks, strict=True))
-        ]
+        copies = []
+        for index, slot in enumerate(slots):
+            chunk = index // len(instance.layout.groups)
+            skip = ids_of.skipped_blocks(instance.layout, chunk, skip_tokens)
+            copies.append(self._copy(slot, chunks[chunk], skip[slot.key.group]))
         with instance.in_use():
-            await self._core.copier.run(retrieve_chunks, instance.layout, instance.pages(), copies)
+            await self._core.copier.run(retrieve_objects, instance.layout, instance.pages(), copies)
 
-    def _copy(self, slot: Slot, ids: ChunkIds, skip_blocks: tuple[int, ...]) -> ChunkCopy:
-        data = self._core.arena.view(slot.offset, slot.nbytes)
-        return ChunkCopy(data=data, block_ids=ids, skip_blocks=skip_blocks)
+    def _copy(self, slot: Slot, ids: ChunkIds, skip_blocks: int = 0) -> ObjectCopy:
+        """Return the copy of one object; `ids` are those of its whole chunk."""
+        return ObjectCopy(
+            group=slot.key.group,
+            data=self._core.arena.view(slot.offset, slot.nbytes),
+            block_ids=ids[slot.key.group],
+            skip_blocks=skip_blocks,
+        )
 
     def _instance(self, instance_id: int) -> MappedInstance | None:
         registry = self._core.registry
@@ -167,7 +173,7 @@ class MappedOps:
     def _unlock_unregistered(self, key: CacheKey) -> None:
         """Give back the locks that a RETRIEVE of a vanished instance will not use."""
         try:
-            objects = self._core.objects_of(key)
+            objects = self._core.objects_of(key, self._core.groups_of(key))
         except RefusalError:
             return
         self._core.cache.unlock(objects, count=1, now_ns=self._core.clock.now_ns())

@@ -27,7 +27,8 @@ from protocol.values import clip, is_int
 
 REAP_PINGED_NS = 120 * NS_PER_S
 REAP_SILENT_NS = 3600 * NS_PER_S
-"""A client that has PINGed is given up after 120 s of silence, another after an hour (0.5.6)."""
+"""The defaults: a client that has PINGed is given up after 120 s of silence, another after an
+hour (0.5.6)."""
 
 MAX_INSTANCES = 1024
 """A bench has a few dozen; each one maps memory."""
@@ -41,6 +42,15 @@ MAX_OBJECT_BYTES = 1 << 40
 """More than any chunk has; keeps the arithmetic of a hostile registration small."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long clients may be silent before they are unregistered."""
+
+    pinged_ns: int = REAP_PINGED_NS
+    """Of one that has PINGed; 0: nobody is ever given up."""
+    silent_ns: int = REAP_SILENT_NS
+
+
 @dataclass(slots=True, kw_only=True)
 class Liveness:
     """When an instance was last heard of, and what that says."""
@@ -48,10 +58,10 @@ class Liveness:
     last_seen_ns: int
     pinged: bool = False
 
-    def is_stale(self, now_ns: int) -> bool:
+    def is_stale(self, now_ns: int, patience: Patience) -> bool:
         """Tell whether the instance has been silent for too long."""
-        patience_ns = REAP_PINGED_NS if self.pinged else REAP_SILENT_NS
-        return now_ns - self.last_seen_ns > patience_ns
+        limit_ns = patience.pinged_ns if self.pinged else patience.silent_ns
+        return patience.pinged_ns > 0 and now_ns - self.last_seen_ns > limit_ns
 
 
 class MappedInstance:
@@ -220,7 +230,8 @@ def _count(fields: Mapping[str, Any], name: str) -> int:
 class Registry:
     """All registered instances, by id; the two modes have separate ids."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience: Patience | None = None) -> None:
+        self.patience = patience or Patience()
         self.mapped: dict[int, MappedInstance] = {}
         self.engine: dict[int, EngineInstance] = {}
 
@@ -249,8 +260,9 @@ class Registry:
 
     def stale(self, now_ns: int) -> tuple[list[int], list[int]]:
         """Return the ids of mapped and of engine-driven instances that fell silent."""
-        mapped = [i for i, held in self.mapped.items() if held.liveness.is_stale(now_ns)]
-        engine = [i for i, held in self.engine.items() if held.liveness.is_stale(now_ns)]
+        patience = self.patience
+        mapped = [i for i, held in self.mapped.items() if held.liveness.is_stale(now_ns, patience)]
+        engine = [i for i, held in self.engine.items() if held.liveness.is_stale(now_ns, patience)]
         return mapped, engine
 
     def close(self) -> None:

@@ -17,6 +17,7 @@ import zmq.asyncio
 from benchserver.errors import FatalError
 from benchserver.refserver.core import Handler
 from benchserver.refserver.journal import Journal
+from benchserver.refserver.meter import Fate, Meter
 from benchserver.refserver.refusal import RefusalError
 from benchserver.refserver.tasks import TaskScope
 from protocol import codec
@@ -39,6 +40,9 @@ LINGER_MS = 200
 """How long the last replies may take to leave when the server stops."""
 
 
+Received = Sequence[bytes | memoryview]
+"""A request's frames; large ones, inline KV data, stay where they were received."""
+
 Frames = tuple[bytes, ...]
 Send = Callable[[Frames], Awaitable[None]]
 Tamper = Callable[[Incoming, Frames, Send], Awaitable[None]]
@@ -49,13 +53,14 @@ class RpcServer:
     """One ROUTER socket and the lanes behind it."""
 
     def __init__(
-        self, handlers: Mapping[Op, Handler], *, dialect: Dialect, journal: Journal
+        self, handlers: Mapping[Op, Handler], *, dialect: Dialect, journal: Journal, meter: Meter
     ) -> None:
         self._handlers = handlers
         self._dialect = dialect
         self._journal = journal
+        self._meter = meter
         self._deliver = self._send
-        self._lanes: dict[bytes, deque[Sequence[bytes]]] = {}
+        self._lanes: dict[bytes, deque[Received]] = {}
         self._context = zmq.asyncio.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
@@ -91,16 +96,18 @@ class RpcServer:
 
     async def _receive(self, lanes: TaskScope) -> None:
         while True:
-            identity, *frames = await self._socket.recv_multipart()
-            self._enqueue(identity, frames, lanes)
+            identity, *frames = await self._socket.recv_multipart(copy=False)
+            self._enqueue(identity.bytes, [_content(frame) for frame in frames], lanes)
 
-    def _enqueue(self, identity: bytes, frames: Sequence[bytes], lanes: TaskScope) -> None:
+    def _enqueue(self, identity: bytes, frames: Received, lanes: TaskScope) -> None:
         lane = self._lanes.get(identity)
         if lane is not None and len(lane) >= MAX_WAITING:
+            self._meter.count(None, Fate.DROPPED)
             self._journal.line(f"a client has {MAX_WAITING} requests waiting; one is dropped")
         elif lane is not None:
             lane.append(frames)
         elif len(self._lanes) >= MAX_LANES:
+            self._meter.count(None, Fate.DROPPED)
             self._journal.line(f"{MAX_LANES} clients are waiting; a request is dropped")
         else:
             self._lanes[identity] = deque([frames])
@@ -115,29 +122,44 @@ class RpcServer:
         finally:
             del self._lanes[identity]
 
-    async def _answer(self, identity: bytes, frames: Sequence[bytes]) -> None:
+    async def _answer(self, identity: bytes, frames: Received) -> None:
+        op = None
         try:
             request = codec.decode_request(self._dialect, frames)
-            handler = self._handlers.get(request.op)
+            op = request.op
+            handler = self._handlers.get(op)
             if handler is None:
-                raise RefusalError(f"{request.op.value} is not served in this transfer mode")
-            reply = await self._reply(request, handler)
+                raise RefusalError(f"{op.value} is not served in this transfer mode")
+            with self._meter.timed(op):
+                reply = await self._reply(request, handler)
         except (RemoteProtocolError, RefusalError) as error:
+            self._meter.count(op, Fate.REFUSED)
             self._journal.line(f"refused: {error}")
             return
-        await self._deliver(identity, request, reply)
+        sent = await self._deliver(identity, request, reply)
+        self._meter.count(op, Fate.ANSWERED if sent else Fate.UNANSWERED)
 
-    async def _send(self, identity: bytes, request: Incoming, reply: Frames) -> None:
+    async def _send(self, identity: bytes, request: Incoming, reply: Frames) -> bool:
+        """Send a reply and tell whether it is on its way."""
         try:
             # Without waiting: one client that does not read must not hold up the others.
             await self._socket.send_multipart((identity, *reply), flags=zmq.DONTWAIT)
         except zmq.ZMQError as error:
             self._journal.line(f"a reply to {request.op.value} is lost: {error}")
+            return False
+        return True
 
     async def _tampered(
         self, tamper: Tamper, identity: bytes, request: Incoming, reply: Frames
-    ) -> None:
-        await tamper(request, reply, partial(self._send, identity, request))
+    ) -> bool:
+        sent = False
+
+        async def send(frames: Frames) -> None:
+            nonlocal sent
+            sent = await self._send(identity, request, frames) or sent
+
+        await tamper(request, reply, send)
+        return sent
 
     async def _reply(self, request: Incoming, handler: Handler) -> Frames:
         result = await handler(request.args)
@@ -145,3 +167,7 @@ class RpcServer:
             return codec.encode_reply(self._dialect, request, result)
         except LocalProtocolError as error:
             raise RefusalError(f"the answer cannot be sent: {error}") from error
+
+
+def _content(frame: zmq.Frame) -> bytes | memoryview:
+    return frame.bytes if len(frame) < codec.LARGE_BYTES else frame.buffer

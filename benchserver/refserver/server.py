@@ -13,7 +13,7 @@ from typing import Any
 from benchserver.clock import NS_PER_S, Clock, RealClock
 from benchserver.refserver.arena import Arena, create_shared, open_private
 from benchserver.refserver.backing import Backing
-from benchserver.refserver.cache import Cache
+from benchserver.refserver.cache import Cache, CachePolicy
 from benchserver.refserver.config import ServerConfig
 from benchserver.refserver.copier import Copier
 from benchserver.refserver.core import Core, Handler
@@ -21,7 +21,8 @@ from benchserver.refserver.engine_ops import EngineOps
 from benchserver.refserver.journal import Journal, write_stderr
 from benchserver.refserver.lookup_ops import LookupOps
 from benchserver.refserver.mapped_ops import MappedOps
-from benchserver.refserver.registry import Registry
+from benchserver.refserver.meter import Meter
+from benchserver.refserver.registry import Patience, Registry
 from benchserver.refserver.sessions import Sessions
 from benchserver.refserver.tasks import TaskScope
 from benchserver.refserver.tiers.url import open_tier
@@ -60,12 +61,13 @@ async def serve(
         engine_ops, lookup_ops = EngineOps(core), LookupOps(core)
         cleanup.push_async_callback(lookup_ops.close)
         handlers = _handlers(core, lookup_ops, engine_ops)
-        rpc = RpcServer(handlers, dialect=V056, journal=core.journal)
+        meter = Meter(core.clock)
+        rpc = RpcServer(handlers, dialect=V056, journal=core.journal, meter=meter)
         cleanup.callback(rpc.close)
         beside = await cleanup.enter_async_context(TaskScope())
         board = Switchboard(core, handlers, rpc, beside.start)
         board.replace(config.faults)
-        http = HttpServer(core, board)
+        http = HttpServer(core, board, meter)
         cleanup.push_async_callback(http.close)
         rpc_port = rpc.bind(config.host, config.port)
         http_port = await http.bind(config.http_host, config.http_port)
@@ -84,23 +86,45 @@ def _open_core(
 ) -> Core:
     arena = _open_arena(config)
     cleanup.callback(arena.close)
-    registry = Registry()
+    registry = Registry(_patience(config))
     cleanup.callback(registry.close)
     copier = Copier()
     cleanup.callback(copier.close)
-    cache, lines = Cache(arena.nbytes), Journal(clock, journal)
+    cache, lines = Cache(arena.nbytes, _policy(config)), Journal(clock, journal)
     tiers = [open_tier(url, clock) for url in config.l2]
-    backing = Backing(tiers, cache=cache, arena=arena, clock=clock, journal=lines)
+    backing = Backing(
+        tiers, cache=cache, arena=arena, clock=clock, journal=lines, write=config.l2_write
+    )
     return Core(
         config=config,
         clock=clock,
         journal=lines,
         arena=arena,
         cache=cache,
-        sessions=Sessions(),
+        sessions=Sessions(_ns(config.session_ttl_s)),
         registry=registry,
         copier=copier,
         backing=backing if tiers else None,
+    )
+
+
+def _ns(seconds: float) -> int:
+    return round(seconds * NS_PER_S)
+
+
+def _patience(config: ServerConfig) -> Patience:
+    return Patience(
+        pinged_ns=_ns(config.worker_reap_timeout_s),
+        silent_ns=_ns(config.worker_registration_grace_s),
+    )
+
+
+def _policy(config: ServerConfig) -> CachePolicy:
+    return CachePolicy(
+        read_ttl_ns=_ns(config.l1_read_ttl_s),
+        write_ttl_ns=_ns(config.l1_write_ttl_s),
+        watermark=config.eviction_trigger_watermark,
+        eviction_ratio=config.eviction_ratio,
     )
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from benchserver.clock import NS_PER_S
 from benchserver.refserver.hashing import ROOT, Chain, chain
 
 SESSION_TTL_NS = 600 * NS_PER_S
-"""Counted from creation (0.5.6); results that nobody asks for live as long."""
+"""The default, counted from creation (0.5.6); results that nobody asks for live as long."""
 
 MAX_SESSIONS = 1 << 16
 MAX_RESULTS = 1 << 16
@@ -24,13 +25,28 @@ NO_RESULT = -1
 """Hits of a session whose lookup result nobody has asked for yet."""
 
 
+class Scope(NamedTuple):
+    """What names a request's objects beside the hashes of its chunks and the rank."""
+
+    model_name: str
+    world_size: int
+    salt: str
+    groups: int
+
+
 @dataclass(slots=True, kw_only=True)
 class Session:
-    """One request id's state."""
+    """One request id's state.
+
+    `scope` and `hashes` are those of its transfers.  `groups` is how many object groups its LOOKUP
+    locked of each chunk, 0 before: no registration need be left when the locks are given back.
+    """
 
     created_ns: int
     hashes: list[bytes] = field(default_factory=list)
     hits: int = NO_RESULT
+    groups: int = 0
+    scope: Scope | None = None
 
     def chain_to(
         self, tokens: Sequence[int], end: int, chunk_size: int, *, chain: Chain = chain
@@ -52,7 +68,8 @@ class _Result:
 class Sessions:
     """All open sessions and unconsumed lookup results, oldest first."""
 
-    def __init__(self) -> None:
+    def __init__(self, ttl_ns: int = SESSION_TTL_NS) -> None:
+        self._ttl_ns = ttl_ns
         self._sessions: OrderedDict[str, Session] = OrderedDict()
         self._results: OrderedDict[str, _Result] = OrderedDict()
 
@@ -74,6 +91,10 @@ class Sessions:
             if len(self._sessions) > MAX_SESSIONS:
                 self._sessions.popitem(last=False)
         return session
+
+    def get(self, request_id: str) -> Session | None:
+        """Return the open session of a request id, or None."""
+        return self._sessions.get(request_id)
 
     def end(self, request_id: str) -> Session | None:
         """Close a session and return it, or None if there is none."""
@@ -97,10 +118,11 @@ class Sessions:
     def expire(self, now_ns: int) -> None:
         """Drop sessions and results that are too old."""
         for held in (self._sessions, self._results):
-            _drop_old(held, now_ns)
+            _drop_until(held, now_ns - self._ttl_ns)
 
 
-def _drop_old(held: OrderedDict[str, Session] | OrderedDict[str, _Result], now_ns: int) -> None:
-    oldest_ns = now_ns - SESSION_TTL_NS
+def _drop_until(
+    held: OrderedDict[str, Session] | OrderedDict[str, _Result], oldest_ns: int
+) -> None:
     for name in [name for name, item in held.items() if item.created_ns <= oldest_ns]:
         del held[name]

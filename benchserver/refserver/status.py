@@ -5,18 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from benchserver.clock import NS_PER_S
-from benchserver.refserver.cache import (
-    EVICTION_RATIO,
-    EVICTION_WATERMARK,
-    READ_LOCK_TTL_NS,
-    WRITE_TTL_NS,
-)
 from benchserver.refserver.config import ENGINE_NAME, ServerConfig
 from benchserver.refserver.core import Core
 from benchserver.refserver.hashing import HASH_NAME
 from benchserver.refserver.layout import Format, GroupLayout, KvLayout
-from benchserver.refserver.registry import REAP_PINGED_NS, REAP_SILENT_NS, EngineInstance
+from benchserver.refserver.registry import EngineInstance
 from protocol.dialects import V056
 
 
@@ -32,13 +25,14 @@ def status_document(core: Core) -> dict[str, Any]:
         "storage_manager": {
             "is_healthy": True,
             "l1_manager": _l1_document(core),
+            "eviction_controller": _eviction_document(core.config),
             "l2_adapters": _l2_documents(core),
         },
         "active_prefetch_jobs": core.sessions.result_count,
         "worker_liveness": {
-            "enabled": True,
-            "reap_timeout_seconds": REAP_PINGED_NS // NS_PER_S,
-            "registration_grace_seconds": REAP_SILENT_NS // NS_PER_S,
+            "enabled": core.config.worker_reap_timeout_s > 0,
+            "reap_timeout_seconds": core.config.worker_reap_timeout_s,
+            "registration_grace_seconds": core.config.worker_registration_grace_s,
             "tracked_instances": len(registry.mapped) + len(registry.engine),
         },
         "registered_gpu_ids": sorted(registry.mapped),
@@ -69,6 +63,14 @@ def _engine_document(instance: EngineInstance) -> dict[str, Any]:
     }
 
 
+def _eviction_document(config: ServerConfig) -> dict[str, Any]:
+    return {
+        "eviction_policy": "LRU",
+        "trigger_watermark": config.eviction_trigger_watermark,
+        "eviction_ratio": config.eviction_ratio,
+    }
+
+
 def _l1_document(core: Core) -> dict[str, Any]:
     counts = core.cache.counts(core.clock.now_ns())
     return {
@@ -79,9 +81,10 @@ def _l1_document(core: Core) -> dict[str, Any]:
         "staging_object_count": counts.reserved,
         "memory_used_bytes": counts.used_bytes,
         "memory_total_bytes": counts.capacity_bytes,
+        "memory_usage_ratio": counts.used_bytes / counts.capacity_bytes,
         "memory_configured_bytes": core.config.l1_bytes,
-        "write_ttl_seconds": WRITE_TTL_NS // NS_PER_S,
-        "read_ttl_seconds": READ_LOCK_TTL_NS // NS_PER_S,
+        "write_ttl_seconds": core.config.l1_write_ttl_s,
+        "read_ttl_seconds": core.config.l1_read_ttl_s,
     }
 
 
@@ -105,7 +108,7 @@ def _group_document(index: int, group: GroupLayout) -> dict[str, Any]:
     return {
         "kernel_group_idx": index,
         "engine_group_idx": group.engine_group,
-        "object_group_idx": 0,
+        "object_group_idx": index,
         "num_layers": len(group.layers),
         "layer_indices": list(group.layers),
         "tokens_per_block": group.tokens_per_block,
@@ -127,11 +130,22 @@ def config_document(config: ServerConfig) -> dict[str, Any]:
             "null_block_id": V056.null_block_id,
             "shm_name": config.shm_name or None,
             "hash_algorithm": HASH_NAME,
+            "worker_reap_timeout_seconds": config.worker_reap_timeout_s,
+            "worker_registration_grace_seconds": config.worker_registration_grace_s,
+            "session_ttl_seconds": config.session_ttl_s,
         },
         "storage_manager": {
             "l1_bytes": config.l1_bytes,
-            "eviction_policy": "LRU",
-            "trigger_watermark": EVICTION_WATERMARK,
-            "eviction_ratio": EVICTION_RATIO,
+            "l2_write": config.l2_write if config.l2 else None,
+            "l1_manager_config": {
+                "write_ttl_seconds": config.l1_write_ttl_s,
+                "read_ttl_seconds": config.l1_read_ttl_s,
+            },
+            "eviction_config": _eviction_document(config),
+        },
+        "http": {
+            "http_host": config.http_host,
+            "http_port": config.http_port,
+            "asks_for_token": bool(config.http_token),
         },
     }

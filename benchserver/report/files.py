@@ -46,6 +46,7 @@ def result_document(result: RunResult) -> dict[str, Any]:
             "seed": config.seed,
             "expect_warm": config.expect_warm,
             "cross_check": config.cross_check,
+            "partial_every": config.partial_every,
             "transfer_mode": config.transfer.value,
         },
         "sequences": {

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchserver.check.verdict import Finding, Verdict
-from benchserver.config import DEFAULT_MODEL_NAME
+from benchserver.config import DEFAULT_MODEL_NAME, DEFAULT_PARTIAL_EVERY
 from benchserver.history import (
     EndRecord,
     LookupRecord,
@@ -38,8 +38,15 @@ def step_line(seq: int, step: Step) -> Line | None:
     return None if describe is None else describe(seq, step)
 
 
+_LOOKUP_NAMES: Mapping[Pass, str] = {
+    Pass.COLD: "LOOKUP cold:  ",
+    Pass.WARM: "LOOKUP warm:  ",
+    Pass.PARTIAL: "LOOKUP again: ",
+}
+
+
 def _lookup_line(seq: int, step: LookupRecord) -> Line:
-    name = "LOOKUP cold:  " if step.which is Pass.COLD else "LOOKUP warm:  "
+    name = _LOOKUP_NAMES[step.which]
     if step.outcome is not Outcome.OK:
         return Line(f"[seq={seq}] {name}{step.reason}", BAD)
     text = f"[seq={seq}] {name}{step.hits}/{step.total} chunks hit ({step.latency_ns / 1e6:.2f} ms)"
@@ -54,7 +61,8 @@ def _transfer_line(seq: int, step: TransferRecord) -> Line:
     head = f"[seq={seq}] {step.name + ':':<14}"
     if step.outcome is not Outcome.OK:
         return Line(f"{head}{step.reason}{rank}", BAD)
-    return Line(f"{head}{step.chunks} chunks {verb} ({step.latency_ns / 1e6:.2f} ms){rank}")
+    skip = f", but for the first {step.skip_tokens} tokens" if step.skip_tokens else ""
+    return Line(f"{head}{step.chunks} chunks {verb}{skip} ({step.latency_ns / 1e6:.2f} ms){rank}")
 
 
 def _end_line(seq: int, step: EndRecord) -> Line | None:
@@ -189,6 +197,8 @@ def replay_command(result: RunResult) -> str:
         words += ["--end", str(config.end)]
     if config.expect_warm:
         words.append("--expect-warm")
+    if config.partial_every != DEFAULT_PARTIAL_EVERY:
+        words += ["--partial-retrieve-every", str(config.partial_every)]
     if config.model_name != DEFAULT_MODEL_NAME:
         words += ["--model-name", config.model_name]
     if config.server_release:

@@ -3,7 +3,9 @@
 *cold*: LOOKUP must miss all, every writing rank STOREs everything.  *warm*: LOOKUP again, with a
 fresh request id each time, until the store is visible or `visible_within` ends; poison, RETRIEVE
 on every reading rank into other blocks, verify, compare digests.  With `expect_warm` the cold
-pass must hit everything and is the one that is retrieved and verified.
+pass must hit everything and is the one that is retrieved and verified.  *partial*, in some
+sequences: LOOKUP and poison once more, RETRIEVE but for the first tokens, and verify that what
+was to be left alone was.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ from benchserver.kv.blocks import Window
 from benchserver.kv.pattern import chunk_digests
 from benchserver.kv.pool import shares
 from benchserver.kv.verify import Candidate
-from benchserver.load.workload import sequence_tokens
+from benchserver.load.partial import is_due, skip_tokens
+from benchserver.load.workload import chunked_tokens
 from benchserver.scenarios.proof import Prover, SequencePlan
 from benchserver.tasks import Finishing, gather_all, in_thread
 from protocol.errors import ProtocolError
@@ -68,6 +71,7 @@ class Baseline:
         keys: KeyMaker,
         http: HttpApi | None,
         cross_check: bool,
+        partial_every: int,
         content_root: bytes,
         clock: Clock,
         executor: Executor,
@@ -81,6 +85,7 @@ class Baseline:
         self._keys = keys
         self._http = http
         self._cross_check = cross_check
+        self._partial_every = partial_every
         self._root = content_root
         self._prover = Prover(
             workers,
@@ -117,6 +122,7 @@ class Baseline:
             seq=seq,
             expect_warm=self._config.expect_warm,
             cross_check=self._cross_check,
+            partial=is_due(seq, self._partial_every),
             writers=self._config.writers,
             readers=tuple(worker.rank for worker in self._workers),
             steps=tuple(self._steps),
@@ -126,7 +132,7 @@ class Baseline:
 
     def _plan(self, seq: int) -> SequencePlan:
         config = self._config
-        tokens = sequence_tokens(config.seed, seq, config.num_tokens)
+        tokens = chunked_tokens(config.seed, seq, config.num_tokens, self._chunk_tokens)
         digests = chunk_digests(self._root, tokens, self._chunk_tokens)
         self._past.append(Candidate(label=f"seq {seq}", digests=digests))
         plans = tuple(
@@ -202,6 +208,38 @@ class Baseline:
         if step.outcome is not Outcome.OK or step.hits != self._chunks:
             await self._settle(work, request)
             return
+        moved = await self._retrieve(work, request)
+        for record in await self._prover.prove(work, tuple(self._past)):
+            self._record(work, record)
+        accepted = all(transfer.outcome is Outcome.OK for transfer in moved)
+        if accepted and is_due(work.seq, self._partial_every):
+            await self._partial(work)
+
+    async def _partial(self, work: SequencePlan) -> None:
+        """LOOKUP once more, and RETRIEVE all but the first tokens."""
+        request = self._open(work, "partial")
+        step = await self._look_up(work, request, Pass.PARTIAL, expected=self._chunks)
+        if step.outcome is not Outcome.OK or step.hits != self._chunks:
+            await self._settle(work, request)
+            return
+        block_size = self._config.spec.block_size
+        skip = skip_tokens(
+            seed=self._config.seed,
+            turn=work.seq // self._partial_every,
+            chunks=self._chunks,
+            blocks_per_chunk=self._blocks_per_chunk,
+            block_size=block_size,
+        )
+        await self._retrieve(work, request, skip)
+        for record in await self._prover.prove_partial(
+            work, tuple(self._past), skip_tokens=skip, skipped=skip // block_size
+        ):
+            self._record(work, record)
+
+    async def _retrieve(
+        self, work: SequencePlan, request: OpenRequest, skip: int = 0
+    ) -> list[TransferRecord]:
+        """Poison, RETRIEVE on every reading rank but for `skip` tokens, and end the request."""
         await gather_all(
             in_thread(self._executor, partial(w.pool.poison, work.plans[w.rank].destination, share))
             for w in self._workers
@@ -209,7 +247,13 @@ class Baseline:
         )
         moved = await gather_all(
             self._transfer(
-                work, request, w, "RETRIEVE", w.mode.retrieve, work.plans[w.rank].destination
+                work,
+                request,
+                w,
+                "RETRIEVE",
+                partial(w.mode.retrieve, skip_tokens=skip),
+                work.plans[w.rank].destination,
+                skip,
             )
             for w in self._workers
         )
@@ -217,9 +261,7 @@ class Baseline:
             self._record(work, transfer)
         await self._check_alive(moved)
         await self._settle(work, request)
-        records = await self._prover.prove(work, tuple(self._past))
-        for record in records:
-            self._record(work, record)
+        return moved
 
     def _open(self, work: SequencePlan, name: str) -> OpenRequest:
         request_id = f"bs-{self._nonce}-{work.seq}-{name}"
@@ -264,6 +306,7 @@ class Baseline:
         name: str,
         move: Callable[[CacheKey, Window], Coroutine[Any, Any, Moved]],
         window: Window,
+        skip: int = 0,
     ) -> TransferRecord:
         key = self._keys.key(
             work.tokens, end=self._end, request_id=request.request_id, kv_rank=worker.kv_rank
@@ -286,10 +329,16 @@ class Baseline:
             outcome=outcome,
             chunks=moved.chunks,
             total=self._chunks,
-            nbytes=self._bytes if outcome is Outcome.OK else 0,
+            nbytes=self._moved_bytes(skip) if outcome is Outcome.OK else 0,
             latency_ns=moved.latency_ns or self._clock.now_ns() - started_ns,
+            skip_tokens=skip,
             reason=reason,
         )
+
+    def _moved_bytes(self, skip: int) -> int:
+        """Return the bytes of all blocks but those that lie wholly in the first `skip` tokens."""
+        skipped = skip - skip % self._config.spec.block_size
+        return self._bytes * (self._end - skipped) // self._end
 
     @staticmethod
     async def _move(

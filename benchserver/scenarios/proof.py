@@ -15,7 +15,13 @@ from functools import partial
 from benchserver.client.http import API_ERRORS, HttpApi
 from benchserver.client.worker import Worker
 from benchserver.errors import one_line
-from benchserver.history import DigestRecord, EvidenceRecord, Outcome, SourceRecord
+from benchserver.history import (
+    DigestRecord,
+    EvidenceRecord,
+    Outcome,
+    PartialRecord,
+    SourceRecord,
+)
 from benchserver.kv.blocks import BlockPlan, Window
 from benchserver.kv.evidence import EvidenceKind
 from benchserver.kv.verify import Candidate
@@ -89,6 +95,37 @@ class Prover:
             )
         )
         return EvidenceRecord(rank=worker.rank, content=content, canaries=canaries)
+
+    async def prove_partial(
+        self, work: SequencePlan, past: tuple[Candidate, ...], *, skip_tokens: int, skipped: int
+    ) -> list[PartialRecord]:
+        """Return what a RETRIEVE left alone that skipped tokens, `skipped` whole blocks of them."""
+        return await gather_all(
+            self._partial(work, worker, past, skip_tokens, skipped) for worker in self._workers
+        )
+
+    async def _partial(
+        self,
+        work: SequencePlan,
+        worker: Worker,
+        past: tuple[Candidate, ...],
+        skip_tokens: int,
+        skipped: int,
+    ) -> PartialRecord:
+        window, pool = work.plans[worker.rank].destination, worker.pool
+        look = partial(pool.verify_skipped, window, work.digests, past, skipped=skipped)
+        read = partial(pool.verify, window, work.digests, past, skipped=skipped)
+        kept, restored, canaries = await gather_all(
+            in_thread(self._executor, see)
+            for see in (look, read, partial(pool.verify_canaries, window))
+        )
+        return PartialRecord(
+            rank=worker.rank,
+            skip_tokens=skip_tokens,
+            skipped=kept,
+            restored=restored,
+            canaries=canaries,
+        )
 
     async def _source(
         self, work: SequencePlan, rank: int, past: tuple[Candidate, ...]

@@ -10,6 +10,9 @@ HANDLE, SHM, INLINE = "handle", "shm", "inline"
 CONTROL = "none"
 """The name of the runs without a fault."""
 
+FOLDER = "{folder}"
+"""Stands, in a server's options, for an empty folder of the run's own, as in a URL."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
@@ -20,7 +23,9 @@ class Case:
         means that everything must be proven.
     words: what the line of the first check must say.
     options: further options of the bench.  before: options of a bench that runs first.
-    serve: further options of the server.  note: what tells this run from others of the fault.
+    from_l2: between the two, L1 is emptied, so that all must come from the L2 tiers.
+    serve: further options of the server, FOLDER in them.  note: what tells this run from others of
+        the fault.
     """
 
     switch: str
@@ -28,6 +33,7 @@ class Case:
     words: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     before: tuple[str, ...] | None = None
+    from_l2: bool = False
     serve: tuple[str, ...] = ()
     transport: str = HANDLE
     note: str = ""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from benchserver.selftest.case import INLINE, SHM, Case
+from functools import partial
+
+from benchserver.selftest.case import FOLDER, INLINE, SHM, Case
 
 _TP2 = ("--tp-size", "2")
 _SHORT = ("--timeout", "1")
@@ -11,10 +13,22 @@ _SHORT = ("--timeout", "1")
 _ONE = (*_SHORT, "--end", "1")
 _SOON = ("--visible-within", "0.2")
 _LOST_CHUNKS = ("never became visible",)
-_DESTINATION = ("CHECKSUM MISMATCH, leg destination",)
 _CHUNK_OF_ONE = ("--chunk-size", "1")
 _TINY_CHUNKS = ("--kvcache-shape-spec", "(2,2304,1,1,8):float16:1", "--num-tokens", "1024")
 """Among so many tokens some come twice: equal chunks, behind other prefixes."""
+
+_WARM = ("--expect-warm",)
+_HIT_NONE = ("cold LOOKUP hit 0/2 chunks, expected 2/2",)
+_FILES = ("--l2", f"fs://{FOLDER}/tier")
+_from_l2 = partial(
+    Case,
+    serve=("--l2", "mock://1/"),
+    before=(),
+    from_l2=True,
+    options=_WARM,
+    note="L2",
+)
+"""A run that expects what one before it has stored, and that must come from L2."""
 
 _TENANT_A, _TENANT_B = ("--cache-salt", "tenant-a"), ("--cache-salt", "tenant-b")
 
@@ -24,6 +38,8 @@ CONTROLS = (
     Case(switch="", transport=INLINE),
     Case(switch="", options=_TENANT_B, before=_TENANT_A, note="two tenants"),
     Case(switch="", options=_TINY_CHUNKS, serve=_CHUNK_OF_ONE, note="chunks of a token"),
+    _from_l2(switch=""),
+    _from_l2(switch="", serve=_FILES, note="files"),
 )
 
 HARMLESS = (
@@ -34,6 +50,7 @@ HARMLESS = (
     Case(switch="early_ack", transport=SHM),
     Case(switch="late_reply:STORE,300ms"),
     Case(switch="freeze:LOOKUP,300ms@1"),
+    _from_l2(switch="tier_stall"),
 )
 
 DELIVERIES = (
@@ -48,7 +65,7 @@ DELIVERIES = (
         words=("chunk 1", "poison: nothing was written"),
     ),
     Case(
-        switch="flip_byte:layer=1,rank=1@2",
+        switch="flip_byte:layer=1,rank=1@3",
         checks=("content",),
         words=("seq=1 rank=1", "1 of 192 pages wrong", "layer 1"),
         options=_TP2,
@@ -119,7 +136,11 @@ DELIVERIES = (
         options=("--no-http",),
         note="no HTTP",
     ),
-    Case(switch="ignored_skip", checks=("canaries",)),
+    Case(
+        switch="ignored_skip",
+        checks=("partial",),
+        words=("SKIPPED BLOCKS OVERWRITTEN", "the page of seq 0 chunk 0"),
+    ),
     Case(switch="refuse_retrieve", checks=("retrieve",), words=("RETRIEVE answered False",)),
     Case(
         switch="refuse_retrieve",
@@ -225,9 +246,7 @@ LOOKUPS = (
     Case(
         switch="ignored_prefix",
         checks=("content",),
-        words=_DESTINATION,
-        options=_TINY_CHUNKS,
-        serve=_CHUNK_OF_ONE,
+        words=("seq=0", "CHECKSUM MISMATCH, leg destination", "the page of seq 0 chunk"),
     ),
     Case(
         switch="slow_prefetch:3s",
@@ -297,6 +316,12 @@ REPLIES = (
     ),
     Case(
         switch="lost_request@2",
+        checks=("partial",),
+        words=("seq=0", "RETRIEVE but for the first", "no answer within 1 s"),
+        options=_SHORT,
+    ),
+    Case(
+        switch="lost_request@3",
         checks=("retrieve",),
         words=("seq=1", "RETRIEVE: no answer within 1 s"),
         options=_SHORT,
@@ -383,6 +408,46 @@ HTTP = (
     Case(switch="status_500", checks=("residue",), words=("HTTP 500",)),
 )
 
+TIERS = (
+    _from_l2(switch="tier_read_error", checks=("cold_lookup",), words=_HIT_NONE),
+    _from_l2(switch="tier_short_read", checks=("cold_lookup",), words=_HIT_NONE),
+    _from_l2(
+        switch="tier_short_read@2",
+        checks=("cold_lookup",),
+        words=("cold LOOKUP hit 1/2 chunks, expected 2/2",),
+        serve=_FILES,
+        note="files",
+    ),
+    _from_l2(switch="tier_write_error", checks=("cold_lookup",), words=_HIT_NONE),
+    _from_l2(
+        switch="tier_enospc",
+        checks=("cold_lookup",),
+        words=_HIT_NONE,
+        serve=_FILES,
+        note="files",
+    ),
+    _from_l2(
+        switch="tier_stall:3s@2+",
+        checks=("cold_lookup",),
+        words=("the prefetch was still running after 1 s",),
+        before=("--end", "1"),
+        options=(*_ONE, *_WARM),
+    ),
+    _from_l2(switch="tier_lies", checks=("cold_lookup",), words=_HIT_NONE),
+    _from_l2(switch="tier_corrupt@2", checks=("content",), words=("1 of 192 pages", "chunk 1")),
+    _from_l2(
+        switch="tier_corrupt",
+        checks=("content",),
+        words=("2 of 192 pages wrong",),
+        transport=SHM,
+    ),
+    _from_l2(
+        switch="tier_empty_read",
+        checks=("content",),
+        words=("192 of 192 pages wrong", "(zeros)"),
+    ),
+)
+
 LIVENESS = (
     Case(
         switch="freeze@1",
@@ -394,7 +459,7 @@ LIVENESS = (
     Case(switch="crash:LOOKUP,arrived", checks=("run", "cold_lookup"), words=("LOOKUP",)),
     Case(switch="crash:STORE", checks=("run", "store"), words=("STORE",)),
     Case(switch="crash:STORE,replied", checks=("run",), words=("was lost",)),
-    Case(switch="crash:RETRIEVE@2", checks=("run", "retrieve"), words=("RETRIEVE",)),
+    Case(switch="crash:RETRIEVE@3", checks=("run", "retrieve"), words=("RETRIEVE",)),
 )
 
 CASES: tuple[Case, ...] = (
@@ -407,5 +472,6 @@ CASES: tuple[Case, ...] = (
     *REPLIES,
     *PLANS,
     *HTTP,
+    *TIERS,
     *LIVENESS,
 )

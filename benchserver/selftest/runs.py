@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import tempfile
-import urllib.error
+import urllib.parse
 import urllib.request
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -24,8 +24,9 @@ from typing import Any
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.errors import FatalError, one_line
 from benchserver.refserver.config import POOL_PREFIX
-from benchserver.selftest.case import HANDLE, SHM, Case
+from benchserver.selftest.case import FOLDER, HANDLE, SHM, Case
 from benchserver.selftest.judge import NOT_ASKED, Ended, Row, judge
+from protocol.httpapi import CLEAR_PATH, STATUS_PATH
 
 SPEC = "(2,112,16,2,8):float16:3"
 SEED = 20250817
@@ -36,6 +37,8 @@ RUN_WITHIN_S = 40.0
 
 _STOP_WITHIN_S = 4.0
 _ASK_WITHIN_S = 5.0
+_WRITTEN_WITHIN_S = 5.0
+_POLL_S = 0.05
 _MAX_OUTPUT_BYTES = 1 << 20
 _TAIL_CHARS = 600
 _SHM_DIR = Path("/dev/shm")
@@ -89,6 +92,8 @@ async def _run_both(number: int, case: Case) -> Ended:
                 first = await _bench(server, case, case.before, Path(folder, "before.json"))
                 if first.exit_code != 0:
                     return Ended(trouble=f"the run before ended with exit {first.exit_code}")
+            if case.from_l2:
+                await _empty_l1(server)
             ended = await _bench(server, case, case.options, Path(folder, "report.json"))
             return replace(ended, fired=await _fired(server))
 
@@ -98,7 +103,8 @@ async def _serving(number: int, case: Case, folder: Path) -> AsyncIterator[_Serv
     pool = f"selftest{os.getpid()}-{number}" if case.transport == SHM else ""
     words = ["serve", "--port", "0", "--http-port", "0", "--stop-with-stdin"]
     words += ["--l1-size-gb", L1_GB, "--shm-name", pool]
-    words += [*case.serve, *(("--fault", case.switch) if case.switch else ())]
+    options = [word.replace(FOLDER, urllib.parse.quote(str(folder))) for word in case.serve]
+    words += [*options, *(("--fault", case.switch) if case.switch else ())]
     log = folder / "server.log"
     with log.open("wb") as errors:
         process = await _start(words, stdin=PIPE, stderr=errors.fileno())
@@ -199,18 +205,46 @@ def _read_report(path: Path) -> dict[str, Any]:
     return document
 
 
+async def _empty_l1(server: _Server) -> None:
+    """Wait until the tiers have what they were given, and clear L1; raises FatalError."""
+    try:
+        await asyncio.wait_for(_written(server), _WRITTEN_WITHIN_S)
+        await _ask(server, CLEAR_PATH, {"force": True})
+    except (asyncio.TimeoutError, TimeoutError) as error:
+        raise FatalError(f"the tiers were still writing after {_WRITTEN_WITHIN_S:g} s") from error
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise FatalError(f"L1 was not emptied: {error!r}") from error
+
+
+async def _written(server: _Server) -> None:
+    """Return when no tier has a write under way."""
+    while True:
+        manager = (await _ask(server, STATUS_PATH))["storage_manager"]
+        if not any(tier["queued"] for tier in manager["l2_adapters"]):
+            return
+        await asyncio.sleep(_POLL_S)
+
+
 async def _fired(server: _Server) -> int:
     """Ask the server how often its fault fired; NOT_ASKED if it does not live any more."""
     if server.process.returncode is not None:
         return NOT_ASKED
-    return await asyncio.get_running_loop().run_in_executor(None, _ask_fired, server.http_url)
-
-
-def _ask_fired(http_url: str) -> int:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(f"{http_url}/faults", timeout=_ASK_WITHIN_S) as answer:
-            faults = json.load(answer)["faults"]
-            return sum(int(fault["fired"]) for fault in faults)
+        faults = (await _ask(server, "/faults"))["faults"]
+        return sum(int(fault["fired"]) for fault in faults)
     except (OSError, ValueError, TypeError, KeyError):
         return NOT_ASKED
+
+
+async def _ask(server: _Server, path: str, body: Any = None) -> Any:
+    """GET a document, or POST a body; raises OSError or ValueError."""
+    url = server.http_url + path
+    return await asyncio.get_running_loop().run_in_executor(None, _ask_now, url, body)
+
+
+def _ask_now(url: str, body: Any) -> Any:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+    with opener.open(request, timeout=_ASK_WITHIN_S) as answer:
+        return json.load(answer)

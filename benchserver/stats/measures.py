@@ -9,15 +9,19 @@ LOOKUP_COLD = "LOOKUP cold"
 LOOKUP_WARM = "LOOKUP warm"
 STORE = "STORE"
 RETRIEVE = "RETRIEVE"
+RETRIEVE_PART = "RETRIEVE part"
 VISIBLE = "visibility lag"
 SEQUENCE = "sequence wall"
 
-SERIES = (LOOKUP_COLD, STORE, LOOKUP_WARM, RETRIEVE, VISIBLE, SEQUENCE)
+SERIES = (LOOKUP_COLD, STORE, LOOKUP_WARM, RETRIEVE, RETRIEVE_PART, VISIBLE, SEQUENCE)
 RATES = (STORE, RETRIEVE)
 
 
 class Measures:
     """Latencies of answered operations, by operation and pass, and transfer rates.
+
+    RETRIEVEs that skip tokens have a series of their own and are in no rate; the LOOKUP before
+    one is in no series.
 
     Operations without a good answer are not in the latencies: they are counted as failures by
     the checks, and `attempted` counts them too.
@@ -39,7 +43,7 @@ class Measures:
 
     def _add_lookup(self, step: LookupRecord) -> None:
         self.attempted += step.attempts
-        if step.outcome is not Outcome.OK:
+        if step.outcome is not Outcome.OK or step.which is Pass.PARTIAL:
             return
         name = LOOKUP_COLD if step.which is Pass.COLD else LOOKUP_WARM
         self.latencies[name].add(step.latency_ns)
@@ -48,6 +52,8 @@ class Measures:
 
     def _add_transfer(self, step: TransferRecord) -> None:
         self.attempted += 1
-        if step.outcome is Outcome.OK:
+        if step.outcome is Outcome.OK and step.skip_tokens:
+            self.latencies[RETRIEVE_PART].add(step.latency_ns)
+        elif step.outcome is Outcome.OK:
             self.latencies[step.name].add(step.latency_ns)
             self.rates[step.name].add(step.nbytes, step.latency_ns)

@@ -21,6 +21,7 @@ from benchserver.history import (
     EvidenceRecord,
     LookupRecord,
     Outcome,
+    PartialRecord,
     Pass,
     SequenceRecord,
     SourceRecord,
@@ -109,6 +110,7 @@ def _make_config(**changes: Any) -> RunConfig:
         "cache_salt": "",
         "expect_warm": False,
         "cross_check": True,
+        "partial_every": 10,
         "require_transport": "",
         "server_release": "",
         "timeout_s": 10.0,
@@ -138,7 +140,9 @@ def _lookup(which: Pass, hits: int, latency_ns: int) -> LookupRecord:
     )
 
 
-def _transfers(name: str, ranks: tuple[int, ...], latency_ns: int) -> list[Step]:
+def _transfers(
+    name: str, ranks: tuple[int, ...], latency_ns: int, skip_tokens: int = 0
+) -> list[Step]:
     return [
         TransferRecord(
             name=name,
@@ -148,9 +152,19 @@ def _transfers(name: str, ranks: tuple[int, ...], latency_ns: int) -> list[Step]
             total=2,
             nbytes=1_000_000,
             latency_ns=latency_ns,
+            skip_tokens=skip_tokens,
         )
         for rank in ranks
     ]
+
+
+def _partial(ranks: tuple[int, ...]) -> list[Step]:
+    seen = [
+        PartialRecord(rank=rank, skip_tokens=40, skipped=MATCH, restored=MATCH, canaries=MATCH)
+        for rank in ranks
+    ]
+    moved = _transfers("RETRIEVE", ranks, 700_000, skip_tokens=40)
+    return [_lookup(Pass.PARTIAL, 2, 290_000), *moved, _end("partial"), *seen]
 
 
 def _digests(leg: str, ranks: tuple[int, ...]) -> list[Step]:
@@ -166,7 +180,12 @@ def _end(request_id: str) -> EndRecord:
 
 
 def _good_sequence(
-    *, seq: int = 3, expect_warm: bool = False, cross_check: bool = True, mla: bool = False
+    *,
+    seq: int = 3,
+    expect_warm: bool = False,
+    cross_check: bool = True,
+    partial: bool = False,
+    mla: bool = False,
 ) -> SequenceRecord:
     """Write the history of two ranks and two chunks in which everything went well."""
     readers = (0, 1)
@@ -183,10 +202,13 @@ def _good_sequence(
     if cross_check:
         proof += [] if expect_warm else _digests("source", writers)
         proof += _digests("destination", readers)
+    if partial:
+        proof += _partial(readers)
     return SequenceRecord(
         seq=seq,
         expect_warm=expect_warm,
         cross_check=cross_check,
+        partial=partial,
         writers=writers,
         readers=readers,
         steps=(*cold, *_transfers("RETRIEVE", readers, 1_000_000), _end("warm"), *proof),

@@ -48,6 +48,15 @@ def test_engine_driven_shm_tp2_mla(pooled_server: Urls, tmp_path: Path) -> None:
     acceptance.check_case(pooled_server, case, SEQUENCES, tmp_path)
 
 
+@pytest.mark.parametrize(("name", "ranks"), [("two_groups", 1), ("tp2", 2), ("mla_tp2", 2)])
+def test_retrieves_in_part(name: str, ranks: int, server: Urls, tmp_path: Path) -> None:
+    acceptance.check_parts(server, CASES[name], ranks, tmp_path)
+
+
+def test_retrieves_in_part_what_is_warm(server: Urls, tmp_path: Path) -> None:
+    acceptance.check_parts_of_warm(server, CASES["tp2"], 2, tmp_path)
+
+
 def test_refuses_another_transport(server: Urls, tmp_path: Path) -> None:
     acceptance.check_wrong_transport(server, CASES["float16"], "shm", tmp_path)
 

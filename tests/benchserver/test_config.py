@@ -54,6 +54,7 @@ def test_the_default_run_is_fine(make_config: MakeConfig) -> None:
         ({"seed": -1}, "--seed -1 is out of range"),
         ({"seed": 2**63}, "--seed 9223372036854775808 is out of range"),
         ({"seed": 10**400}, "--seed 10000"),
+        ({"partial_every": -1}, "--partial-retrieve-every -1 is out of range, expected 0 to"),
         ({"interval_s": -0.5}, "--interval -0.5 is out of range"),
         ({"interval_s": math.nan}, "--interval nan is out of range"),
         ({"interval_s": math.inf}, "--interval inf is out of range"),

@@ -23,6 +23,8 @@ HANDLE_FAULTS = (
     "flip_byte",
     "half_retrieve",
     "canary_overwrite",
+    "skip_zeroed",
+    "skip_one_block_more",
     "rank_mixup",
     "stale_data",
     "drop_store",

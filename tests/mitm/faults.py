@@ -68,6 +68,20 @@ _TRANSFERS = (
         checks=("content",),
     ),
     Fault(
+        name="skip_zeroed",
+        meaning="RETRIEVE also writes the tokens that it was told to skip",
+        rpc={Op.RETRIEVE: sabotage.skip_zeroed},
+        words=("SKIPPED BLOCKS OVERWRITTEN", "expected e5e5", "the page of seq 0 chunk 0"),
+        checks=("partial",),
+    ),
+    Fault(
+        name="skip_one_block_more",
+        meaning="RETRIEVE skips one block more than it was told",
+        rpc={Op.RETRIEVE: sabotage.skip_one_block_more},
+        words=("CHECKSUM MISMATCH of the blocks behind them", "poison: nothing was written"),
+        checks=("partial",),
+    ),
+    Fault(
         name="source_overwrite",
         meaning="STORE alters a block that it reads",
         rpc={Op.STORE: sabotage.source_overwrite},

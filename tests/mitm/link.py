@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgpack
 import numpy as np
 import numpy.typing as npt
 
@@ -82,6 +83,11 @@ class Call:
         return tables
 
     @property
+    def skip_tokens(self) -> int:
+        """Return how many first tokens a RETRIEVE is to skip."""
+        return int(self.args[-1])
+
+    @property
     def memory(self) -> ClientMemory:
         """Return the client's memory of the instance in the request."""
         return self.ledger.memories[self.instance_id]
@@ -100,6 +106,11 @@ class Call:
     async def forward(self) -> Frames:
         """Send the request on as it came, and return the reply's frames."""
         return await self.pass_on(self.frames)
+
+    async def forward_as(self, *args: Any) -> Frames:
+        """Send the request on with another payload, and return the reply's frames."""
+        uid = msgpack.unpackb(self.frames[0])
+        return await self.pass_on(codec.encode_request(V056, uid, self.request.op, args))
 
     async def reply(self, frames: Frames) -> None:
         """Send frames to the client."""

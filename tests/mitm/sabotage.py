@@ -99,6 +99,23 @@ async def stale_data(call: Call) -> None:
     await call.reply(frames)
 
 
+async def skip_zeroed(call: Call) -> None:
+    """Let the server know of nothing to skip."""
+    await _skip_more(call, -call.skip_tokens)
+
+
+async def skip_one_block_more(call: Call) -> None:
+    """Have the server skip one block more than the client said, if it said any."""
+    chunks = (call.key.end - call.key.start) // call.ledger.chunk_tokens
+    block_tokens = call.ledger.chunk_tokens * chunks // len(call.tables[0])
+    await _skip_more(call, block_tokens if call.skip_tokens else 0)
+
+
+async def _skip_more(call: Call, by: int) -> None:
+    args = (*call.args[:-1], call.skip_tokens + by)
+    await call.reply(await call.forward_as(*args))
+
+
 async def refuse_transfer(call: Call) -> None:
     """Say no; the server did it."""
     await call.forward()

@@ -449,3 +449,33 @@ def test_a_reply_that_cannot_be_packed_is_not_sent() -> None:
     request = Incoming(uid=b"\x05", op_frame=b"\x18", op=Op.NOOP, args=())
     with pytest.raises(LocalProtocolError, match=r"^noop result: cannot be packed: "):
         codec.encode_reply(V056, request, object())
+
+
+LARGE = bytes(range(256)) * (codec.LARGE_BYTES // 256)
+
+
+def test_large_bytes_are_packed_as_msgpack_does() -> None:
+    _, _, _, _, data = codec.encode_request(V056, 1, Op.COMMIT_STORE, (KEY, 1, LARGE))
+    assert data == b"\xc6\x00\x10\x00\x00" + LARGE
+    request = Incoming(uid=b"\x01", op_frame=b"\x12", op=Op.PREPARE_RETRIEVE, args=())
+    plan = RetrievePlan(success=True, data=LARGE, slots=())
+    _, _, result = codec.encode_reply(V056, request, plan)
+    want = b"\x83\xa7success\xc3\xa4data\xc6\x00\x10\x00\x00" + LARGE + b"\xa7context\x80"
+    assert result == want
+    found = codec.decode_result(V056.ops[Op.PREPARE_RETRIEVE], request.op, (b"", b"", result))
+    assert found == plan
+
+
+def test_large_bytes_are_read_as_a_view_of_the_frame() -> None:
+    frames = codec.encode_request(V056, 1, Op.COMMIT_STORE, (KEY, 1, LARGE))
+    data = codec.decode_request(V056, frames).args[2]
+    assert isinstance(data, memoryview)
+    assert data.obj is frames[4]
+    assert data == LARGE
+
+
+@pytest.mark.parametrize("damage", [lambda f: f[:-1], lambda f: f + b"\x00", lambda f: b"\xc5" + f])
+def test_large_bytes_with_a_wrong_length_are_refused(damage: Any) -> None:
+    *head, data = codec.encode_request(V056, 1, Op.COMMIT_STORE, (KEY, 1, LARGE))
+    with pytest.raises(RemoteProtocolError, match=r"commit_store\.data: 10485"):
+        codec.decode_request(V056, (*head, damage(data)))

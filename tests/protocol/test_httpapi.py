@@ -39,7 +39,47 @@ def test_the_paths_of_056() -> None:
         "CONFIG_PATH": "/config",
         "CHECKSUMS_PATH": "/cache/checksums",
         "CLEAR_PATH": "/cache/clear",
+        "OBJECTS_PATH": "/cache/objects",
+        "METRICS_PATH": "/metrics",
     }
+
+
+def test_the_body_of_a_deletion() -> None:
+    body = httpapi.delete_body(hashes=[b"\x08\xff"], model_name="m", world_size=2, rank=1)
+    assert body == {
+        "tier": "l1",
+        "force": False,
+        "keys": [
+            {
+                "chunk_hash_hex": "08ff",
+                "model_name": "m",
+                "kv_rank": 0x02010201,
+                "object_group_id": 0,
+                "cache_salt": "",
+            }
+        ],
+    }
+
+
+def test_what_a_deletion_answers() -> None:
+    assert httpapi.parse_deleted({"deleted": 1, "skipped": 2, "ok": True}) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        None,
+        {},
+        {"deleted": 1, "skipped": 0, "ok": False, "error": "x"},
+        {"deleted": 1, "skipped": 0, "ok": 1},
+        {"deleted": "1", "skipped": 0, "ok": True},
+        {"deleted": 1, "ok": True},
+        {"deleted": -1, "skipped": 0, "ok": True},
+    ],
+)
+def test_bad_answers_to_a_deletion(answer: Any) -> None:
+    with pytest.raises(RemoteProtocolError):
+        httpapi.parse_deleted(answer)
 
 
 def test_the_body_of_a_checksum_request_counts_in_blocks() -> None:

@@ -1,46 +1,86 @@
-"""Real LMCache servers, one for each way of starting it that the tests need."""
+"""Real LMCache servers of the release under test, one for each way of starting it.
+
+BENCH_SERVER_REAL_PYTHON names the python of an environment with lmcache; which release it holds is
+read from the environment itself.
+"""
 
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
+from protocol.dialects import known_releases
 from tests.mitm.running import Urls
 from tests.mitm.servers import Server, real_server
+from tests.real.releases import Release, release_named
 
 VARIABLE = "BENCH_SERVER_REAL_PYTHON"
-AUTO = ("--supported-transfer-mode", "auto")
+RELEASE_VARIABLE = "BENCH_SERVER_REAL_RELEASE"
+_ASK_RELEASE = "from importlib.metadata import version; print(version('lmcache'))"
 
 StartServer = Callable[..., AbstractContextManager[Server]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """The environment under test."""
+
+    python: str
+    release: Release
+    logs: Path
+
+    def start(
+        self, *options: str, serves: str = "", pool: str = ""
+    ) -> AbstractContextManager[Server]:
+        """Start its server, with the widest mode that it has on CPU, unless `serves` says another.
+
+        `pool` is the name of a shared-memory pool; without one, engine_driven goes inline.
+        """
+        mode = self.release.mode_options(serves or self.release.widest_on_cpu, pool)
+        log = self.logs / f"server{len(list(self.logs.iterdir()))}.log"
+        return real_server(self.python, log, [*mode, *options])
+
+
 @pytest.fixture(scope="session")
-def start_server(tmp_path_factory: pytest.TempPathFactory) -> StartServer:
-    """Return how to start a real server with further options."""
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """Return the environment that the variables name; they must agree with what is in it."""
     python = os.environ.get(VARIABLE)
     if not python:
         pytest.fail(f"{VARIABLE} is not set: it must name the python of an lmcache environment")
-    logs = tmp_path_factory.mktemp("servers")
-    count = iter(range(1000))
+    answer = subprocess.run(
+        [python, "-c", _ASK_RELEASE], stdout=subprocess.PIPE, text=True, timeout=60, check=True
+    )
+    held, said = answer.stdout.strip(), os.environ.get(RELEASE_VARIABLE)
+    if said and said != held:
+        pytest.fail(f"{RELEASE_VARIABLE} is {said}, but {python} has lmcache {held}")
+    return Environment(
+        python=python, release=release_named(held), logs=tmp_path_factory.mktemp("servers")
+    )
 
-    def start(*options: str) -> AbstractContextManager[Server]:
-        return real_server(python, logs / f"server{next(count)}.log", options)
 
-    return start
+@pytest.fixture(scope="session")
+def start_server(environment: Environment) -> StartServer:
+    """Return how to start a server that bench-server can speak to; skips if it cannot."""
+    if environment.release.name not in known_releases():
+        pytest.skip(f"no dialect for {environment.release.name} yet")
+    return environment.start
 
 
 @pytest.fixture(scope="session")
 def real(start_server: StartServer) -> Iterator[Urls]:
     """A real server that serves both modes, without a pool: engine_driven goes inline."""
-    with start_server(*AUTO) as running:
+    with start_server() as running:
         yield running.urls
 
 
 @pytest.fixture(scope="session")
 def real_pooled(start_server: StartServer) -> Iterator[Urls]:
     """A real server with a shared-memory pool."""
-    with start_server(*AUTO, "--shm-name", f"bstest{os.getpid()}") as running:
+    with start_server(pool=f"bstest{os.getpid()}") as running:
         yield running.urls

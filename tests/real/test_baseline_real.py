@@ -36,6 +36,15 @@ def test_engine_driven_shm_tp2_mla(real_pooled: Urls, tmp_path: Path) -> None:
     acceptance.check_case(real_pooled, case, SEQUENCES, tmp_path)
 
 
+@pytest.mark.parametrize(("name", "ranks"), [("two_groups", 1), ("tp2", 2), ("mla_tp2", 2)])
+def test_retrieves_in_part(name: str, ranks: int, real: Urls, tmp_path: Path) -> None:
+    acceptance.check_parts(real, CASES[name], ranks, tmp_path)
+
+
+def test_retrieves_in_part_what_is_warm(real: Urls, tmp_path: Path) -> None:
+    acceptance.check_parts_of_warm(real, CASES["tp2"], 2, tmp_path)
+
+
 def test_refuses_another_transport(real: Urls, tmp_path: Path) -> None:
     acceptance.check_wrong_transport(real, CASES["float16"], "shm", tmp_path)
 
@@ -53,5 +62,5 @@ def test_same_seed_twice_fails(real: Urls, tmp_path: Path) -> None:
 
 
 def test_wrong_mode_names_the_server_flag(start_server: StartServer, tmp_path: Path) -> None:
-    with start_server("--supported-transfer-mode", "lmcache_driven") as running:
+    with start_server(serves="lmcache_driven") as running:
         acceptance.check_wrong_mode(running.urls, CASES["float16"], tmp_path)

@@ -11,7 +11,7 @@ from tests.mitm.bench import assert_caught, options_for, run_bench
 from tests.mitm.fault import HANDLE, INLINE, SHM
 from tests.mitm.faults import FAULTS
 from tests.mitm.running import Urls, running_proxy
-from tests.real.conftest import AUTO, StartServer
+from tests.real.conftest import StartServer
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 
@@ -55,7 +55,7 @@ def test_shm_fault(name: str, real_pooled: Urls, tmp_path: Path) -> None:
 def test_killed_server(start_server: StartServer, tmp_path: Path) -> None:
     fault = FAULTS[KILLS]
     with (
-        start_server(*AUTO) as running,
+        start_server() as running,
         running_proxy(fault, running.urls, kill=running.kill) as urls,
     ):
         ended = run_bench(urls, options_for(fault), tmp_path / "report.json")

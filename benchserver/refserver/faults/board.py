@@ -1,8 +1,8 @@
 """The switchboard: which faults are on, and what of the server is wrapped because of it.
 
-A fault that is switched on wraps the handlers of the operations that it concerns, and stands
-between the replies, or the HTTP answers, and their way out.  Replacing the set takes all of that
-out again; calls that are under way end as they began.
+A fault that is switched on wraps the handlers of the operations that it concerns or the L2 tiers,
+and stands between the replies, or the HTTP answers, and their way out.  Replacing the set takes
+all of that out again; calls that are under way end as they began.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, MutableMapping, Sequ
 from functools import partial
 from typing import Any, Protocol
 
+from benchserver.errors import UsageError
 from benchserver.refserver.core import Core, Handler
 from benchserver.refserver.faults.call import (
     Active,
@@ -20,7 +21,7 @@ from benchserver.refserver.faults.call import (
     HttpCall,
     ReplyCall,
 )
-from benchserver.refserver.faults.fault import Act, HttpAct, ReplyAct
+from benchserver.refserver.faults.fault import Act, HttpAct, ReplyAct, TierAct
 from benchserver.refserver.faults.parser import Switch, parse_switches
 from protocol.messages import Incoming
 from protocol.ops import Op
@@ -58,8 +59,9 @@ class Switchboard:
         self._undo: list[Callable[[], None]] = []
 
     def replace(self, texts: Sequence[str]) -> None:
-        """Switch exactly these faults on; UsageError, and no change, if one cannot be read."""
+        """Switch exactly these faults on; UsageError, and no change, if one cannot be."""
         switches = parse_switches(texts)
+        self._check_tiers(switches)
         self._take_out()
         for switch in switches:
             active = Active(
@@ -97,6 +99,13 @@ class Switchboard:
         ]
         return partial(_answer_through, acts) if acts else None
 
+    def _check_tiers(self, switches: Sequence[Switch]) -> None:
+        for switch in switches:
+            if switch.fault.tier is not None and self._core.backing is None:
+                raise UsageError(
+                    f"fault {switch.text!a}: this server has no L2 tier, start it with --l2"
+                )
+
     def _take_out(self) -> None:
         while self._undo:
             self._undo.pop()()
@@ -108,7 +117,20 @@ class Switchboard:
         for op, act in switch.fault.acts(switch.settings).items():
             if op in self._handlers:
                 self._handlers[op] = _intercepted(op, act, active, self._handlers[op])
+        if switch.fault.tier is not None:
+            self._undo.append(self._wrap_tiers(switch.fault.tier, active))
         self._undo.append(switch.fault.patch(active))
+
+    def _wrap_tiers(self, act: TierAct, active: Active) -> Callable[[], None]:
+        backing = self._core.backing
+        assert backing is not None, "_check_tiers lets no other server through"
+        tiers = backing.tiers
+        backing.tiers = tuple(act(active, tier) for tier in tiers)
+
+        def restore() -> None:
+            backing.tiers = tiers
+
+        return restore
 
     async def _deliver(self, request: Incoming, frames: Frames, send: Send) -> None:
         for switch, active in self._active:

@@ -8,6 +8,7 @@ from typing import Any
 
 from benchserver.refserver.faults.call import Active, Call, HttpAnswer, HttpCall, ReplyCall
 from benchserver.refserver.faults.settings import PARAMS, Settings
+from benchserver.refserver.tiers.tier import Tier
 from protocol.ops import Op
 
 Act = Callable[[Call], Awaitable[Any]]
@@ -15,6 +16,9 @@ Act = Callable[[Call], Awaitable[Any]]
 
 ReplyAct = Callable[[ReplyCall], Awaitable[None]]
 HttpAct = Callable[[HttpCall], Awaitable[HttpAnswer]]
+
+TierAct = Callable[[Active, Tier], Tier]
+"""Puts a fault around an L2 tier."""
 
 Patch = Callable[[Active], Callable[[], None]]
 """Alters a part of the server itself, and returns what takes that back."""
@@ -31,6 +35,7 @@ class Fault:
 
     calls: what is done with requests, by operation; `acts` on all that the setting `op` names.
     reply: what is done with the replies to them.  http: what is done with answers, by path.
+    tier: what is put around each L2 tier.
     params: what a switch may set, in the order in which values without a name are taken.
     harmless: a bench must pass, as long as the defaults are kept.
     """
@@ -41,6 +46,7 @@ class Fault:
     act: Act | None = None
     reply: ReplyAct | None = None
     http: Mapping[str, HttpAct] = field(default_factory=dict)
+    tier: TierAct | None = None
     patch: Patch = no_patch
     params: tuple[str, ...] = ()
     defaults: Settings = field(default_factory=Settings)
@@ -54,6 +60,8 @@ class Fault:
             places.append("the call")
         if self.reply is not None:
             places.append("the reply")
+        if self.tier is not None:
+            places.append("the L2 tiers")
         if self.patch is not no_patch:
             places.append("the server")
         return ", ".join([*places, *self.http])

@@ -27,7 +27,8 @@ def redirected(choose: OtherKey) -> Mapping[Op, Act]:
         if other is None or not _holds(call, other) or not call.fires():
             return await call.proceed()
         core = call.core
-        core.cache.unlock(core.objects_of(call.key), count=1, now_ns=call.now_ns)
+        asked = core.objects_of(call.key, core.groups_of(call.key))
+        core.cache.unlock(asked, count=1, now_ns=call.now_ns)
         core.cache.lock_prefix(core.rows_of(other), readers=1, now_ns=call.now_ns)
         _unlock_before(call, other)
         # Sessions remember the hashes of their tokens, so the other key has one of its own.

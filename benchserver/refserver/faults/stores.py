@@ -35,8 +35,8 @@ async def stick_store(call: Call) -> Any:
     core = call.core
     instance = core.registry.mapped.get(call.args[1])
     if instance is not None:
-        size = instance.layout.object_bytes
-        core.cache.reserve(core.objects_of(call.key), size, call.now_ns)
+        sizes = instance.layout.group_bytes
+        core.cache.reserve(core.objects_of(call.key, len(sizes)), sizes, call.now_ns)
     return DONE
 
 
@@ -95,7 +95,7 @@ async def fill_l1(call: Call) -> Any:
         number = call.notes.get(_STUFFING) or 0
         call.notes.put(_STUFFING, number + 1)
         key = ObjectKey(number.to_bytes(32, "big"), _STUFFING, 1, 0, "")
-        if cache.reserve([key], size, call.now_ns).refused:
+        if cache.reserve([key], (size,), call.now_ns).refused:
             size //= 2
     return await call.proceed()
 

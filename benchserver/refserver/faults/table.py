@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 
 from benchserver.clock import NS_PER_MS
@@ -10,6 +11,7 @@ from benchserver.refserver.faults import (
     lookups,
     plans,
     replies,
+    tierfaults,
     webfaults,
 )
 from benchserver.refserver.faults.fault import Fault, ReplyAct
@@ -202,6 +204,52 @@ _HTTP = (
     ),
 )
 
+_TIERS = (
+    Fault(
+        name="tier_read_error",
+        meaning="a read from L2 fails",
+        tier=tierfaults.fail_reads,
+    ),
+    Fault(
+        name="tier_short_read",
+        meaning="half of an object comes from L2, and the tier says so",
+        tier=tierfaults.cut_reads,
+    ),
+    Fault(
+        name="tier_write_error",
+        meaning="a write to L2 fails, and nothing of it is kept",
+        tier=tierfaults.refusing_writes(errno.EIO),
+    ),
+    Fault(
+        name="tier_enospc",
+        meaning="L2 is full and takes nothing more",
+        tier=tierfaults.refusing_writes(errno.ENOSPC),
+    ),
+    Fault(
+        name="tier_stall",
+        meaning="a probe of L2 or a read from it hangs for a while",
+        tier=tierfaults.stall,
+        params=("delay",),
+        defaults=Settings(delay_ns=_ms(30)),
+        harmless=True,
+    ),
+    Fault(
+        name="tier_lies",
+        meaning="L2 says that it has everything, and gives nothing of it",
+        tier=tierfaults.lying_probes,
+    ),
+    Fault(
+        name="tier_corrupt",
+        meaning="one bit of what comes from L2 is wrong, and nobody checks it",
+        tier=tierfaults.corrupt_reads,
+    ),
+    Fault(
+        name="tier_empty_read",
+        meaning="a read from L2 is acknowledged and gives zeros",
+        tier=tierfaults.empty_reads,
+    ),
+)
+
 _LIVENESS = (
     Fault(
         name="delay",
@@ -238,6 +286,7 @@ FAULTS: Mapping[str, Fault] = {
         *_REPLIES,
         *_PLANS,
         *_HTTP,
+        *_TIERS,
         *_LIVENESS,
     )
 }

@@ -33,4 +33,19 @@ class MockConfig:
     keeps_data: bool = True
 
 
-TierConfig = FsConfig | MockConfig
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MooncakeConfig:
+    """Which Mooncake Store, and how much memory it gets and takes."""
+
+    master: str
+    """HOST:PORT of its master."""
+    metadata: str
+    """URL of its HTTP metadata server."""
+    protocol: str = "tcp"
+    segment_bytes: int = GB
+    """Memory that is mounted into the store; 0: the store has that of others alone."""
+    buffer_bytes: int = GB // 4
+    """Memory that objects pass through."""
+
+
+TierConfig = FsConfig | MockConfig | MooncakeConfig

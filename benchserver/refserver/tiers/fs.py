@@ -24,17 +24,15 @@ from pathlib import Path
 from benchserver.errors import UsageError, os_reason
 from benchserver.refserver.cache import ObjectKey
 from benchserver.refserver.tiers.config import FsConfig
+from benchserver.refserver.tiers.framing import FORMAT_VERSION, MAX_KEY_BYTES, header_bytes
 from benchserver.refserver.tiers.keylocks import KeyLocks
 from benchserver.refserver.tiers.keyname import NAME, key_bytes, name_of
 from benchserver.refserver.tiers.lru import Lru
 from benchserver.refserver.tiers.objectfile import (
-    FORMAT_VERSION,
-    MAX_KEY_BYTES,
     CorruptError,
     FileIdentity,
     Landing,
     NewFile,
-    header_bytes,
     read_object,
     read_size,
     remove_if,

@@ -22,6 +22,7 @@ def key_bytes(key: ObjectKey) -> bytes:
         b"%d" % key.world_size,
         b"%d" % key.rank,
         key.salt.encode("utf-8", "surrogatepass"),
+        b"%d" % key.group,
     )
     return b"".join(_LENGTH.pack(len(field)) + field for field in fields)
 

@@ -1,10 +1,4 @@
-"""One object in one file: a header that proves whose bytes follow, and the bytes.
-
-    magic 8 | version 4 | length of the key 4 | length of the payload 8 | digest 32 | key | payload
-
-The digest is SHA-256 of the payload: with the instructions that current processors have for it,
-the fastest of the standard library.  Magic, version, key and lengths are compared with what they
-must be, so no byte of a file changes unnoticed.
+"""One object in one file, as `framing` has it: read, measured, and written all or nothing.
 
 A file appears under its name whole and synced, or not at all.  Everything here blocks and runs in
 threads.
@@ -12,24 +6,26 @@ threads.
 
 from __future__ import annotations
 
-import hashlib
 import os
-import struct
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from benchserver.refserver.tiers.framing import (
+    FIXED_BYTES,
+    MAX_KEY_BYTES,
+    FrameError,
+    check_header,
+    check_payload,
+    header_bytes,
+    header_of,
+    key_size_in,
+)
 from benchserver.refserver.tiers.keyname import name_of
 from benchserver.refserver.tiers.tier import check_size
 
-FORMAT_VERSION = 1
-MAX_KEY_BYTES = 1 << 16
-"""Model names and salts are short; a longer key in a header is damage."""
-
-_FIXED = struct.Struct(">8sIIQ32s")
-_MAGIC = b"BSTIER\r\n"
 _READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 _WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
@@ -67,19 +63,13 @@ class NewFile:
     landing: Landing = Landing.UNTOUCHED
 
 
-def header_bytes(encoded_key: bytes) -> int:
-    """Return how many bytes precede the payload."""
-    return _FIXED.size + len(encoded_key)
-
-
 def write_object(new: NewFile, encoded_key: bytes, data: memoryview) -> None:
     """Write, sync, rename, sync; raises OSError, and leaves nothing new then."""
-    digest = hashlib.sha256(data).digest()
-    fixed = _FIXED.pack(_MAGIC, FORMAT_VERSION, len(encoded_key), data.nbytes, digest)
+    header = header_of(encoded_key, data)
     try:
         descriptor = os.open(new.temporary, _WRITE_FLAGS, 0o600)
         try:
-            _write_all(descriptor, [memoryview(fixed + encoded_key), data])
+            _write_all(descriptor, [memoryview(header), data])
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -115,8 +105,10 @@ def read_object(path: Path, encoded_key: bytes, out: memoryview) -> None:
         check_size(payload_bytes, out)
     finally:
         os.close(descriptor)
-    if hashlib.sha256(out).digest() != digest:
-        raise CorruptError("the payload is not what was written", identity)
+    try:
+        check_payload(out, digest)
+    except FrameError as error:
+        raise CorruptError(str(error), identity) from error
 
 
 def read_size(path: Path) -> int:
@@ -125,11 +117,11 @@ def read_size(path: Path) -> int:
     try:
         status = os.fstat(descriptor)
         identity = FileIdentity(status.st_dev, status.st_ino)
-        fixed = os.pread(descriptor, _FIXED.size, 0)
-        if len(fixed) < _FIXED.size:
+        fixed = os.pread(descriptor, FIXED_BYTES, 0)
+        if len(fixed) < FIXED_BYTES:
             raise CorruptError("the header is cut off", identity)
-        key_size = _FIXED.unpack(fixed)[2]
-        encoded_key = os.pread(descriptor, min(key_size, MAX_KEY_BYTES), _FIXED.size)
+        key_size = min(key_size_in(fixed), MAX_KEY_BYTES)
+        encoded_key = os.pread(descriptor, key_size, FIXED_BYTES)
     finally:
         os.close(descriptor)
     _, payload_bytes = _check_header(fixed + encoded_key, encoded_key, identity)
@@ -165,13 +157,10 @@ def _check_header(
     header: bytes | bytearray, encoded_key: bytes, identity: FileIdentity
 ) -> tuple[bytes, int]:
     """Return the digest and the length that a header gives, if all else is as it must be."""
-    magic, version, key_size, payload_bytes, digest = _FIXED.unpack_from(header)
-    key_there = bytes(header[_FIXED.size : _FIXED.size + key_size])
-    if (magic, version) != (_MAGIC, FORMAT_VERSION):
-        raise CorruptError("not one of our files", identity)
-    if key_size != len(encoded_key) or key_there != encoded_key:
-        raise CorruptError("another object's file", identity)
-    return digest, payload_bytes
+    try:
+        return check_header(header, encoded_key)
+    except FrameError as error:
+        raise CorruptError(str(error), identity) from error
 
 
 def _write_all(descriptor: int, parts: Sequence[memoryview]) -> None:

@@ -1,7 +1,7 @@
 """The threads in which a tier moves bytes.
 
 As `refserver.copier`, with a number of threads that its owner chooses (threads that wait for a
-disk are not bound by cores), and with work that has not begun when its caller is cancelled.
+disk are not bound by cores), and a TierError for what comes after their end.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
 
+from benchserver.refserver.copier import until_ended
 from benchserver.refserver.tiers.tier import TierError
 
 P = ParamSpec("P")
@@ -38,12 +38,7 @@ class Threads:
         future = asyncio.wrap_future(job)
         self._running.add(future)
         future.add_done_callback(self._running.discard)
-        try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            job.cancel()
-            await _until_done(future)
-            raise
+        return await until_ended(job, future)
 
     async def close(self) -> None:
         """Wait for the functions that run, and end the threads."""
@@ -51,12 +46,3 @@ class Threads:
         if self._running:
             await asyncio.wait(tuple(self._running))
         self._pool.shutdown(wait=True)
-
-
-async def _until_done(future: asyncio.Future[T]) -> None:
-    """Wait for a future whatever else happens; its result is dropped."""
-    while not future.done():
-        with suppress(asyncio.CancelledError):
-            await asyncio.wait([future])
-    if not future.cancelled():
-        future.exception()

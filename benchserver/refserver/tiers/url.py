@@ -2,6 +2,7 @@
 
 fs:///DIRECTORY[?capacity_gb=N]
 mock://CAPACITY_GB/[?peeking_latency=MS&read_throughput=GBPS&write_throughput=GBPS&data=discard]
+mooncake://MASTER_HOST:PORT?metadata=URL[&protocol=tcp&segment_gb=N&buffer_gb=N]
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from urllib.parse import unquote
 
 from benchserver.clock import NS_PER_MS, Clock, RealClock
 from benchserver.errors import UsageError, one_line
-from benchserver.refserver.tiers.config import GB, FsConfig, MockConfig, TierConfig
+from benchserver.refserver.tiers.config import GB, FsConfig, MockConfig, MooncakeConfig, TierConfig
 from benchserver.refserver.tiers.tier import Tier
 
 MAX_GB = 1 << 20
@@ -26,8 +27,20 @@ MIN_GB_PER_S = Decimal("0.000001")
 MAX_LATENCY_MS = Decimal(60_000)
 """Beyond these nothing ends while anybody waits for it."""
 
+MIN_BUFFER_GB = Decimal("0.015625")
+"""16 MiB: smaller ones have no room for the objects of ordinary models."""
+
+MAX_BUFFER_GB = Decimal(64)
+"""Far more than there can be under way at once."""
+
+PROTOCOLS = ("tcp", "rdma")
+PAGE_BYTES = 4096
+MAX_PORT = 65535
+
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)([^?#]*)(?:\?([^#]*))?")
 _INTEGER = re.compile(r"[0-9]{1,12}")
+_PLACE = re.compile(r"(?:[A-Za-z0-9._-]{1,255}|\[[0-9a-fA-F:.]{2,45}\]):([0-9]{1,5})")
+_METADATA = re.compile(rf"http://{_PLACE.pattern}(?:/[A-Za-z0-9._~/-]*)?")
 _NUMBER = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 
 
@@ -62,12 +75,20 @@ def parse_tier_url(text: str) -> TierConfig:
 
 
 def open_tier(text: str, clock: Clock) -> Tier:
-    """Open the tier that a URL names; blocks while a directory is read.  Raises UsageError."""
+    """Open the tier that a URL names.
+
+    Blocks while a directory is read or a store is set up.  Raises UsageError, or FatalError for a
+    store that cannot be reached.
+    """
     config = parse_tier_url(text)
     if isinstance(config, FsConfig):
         from benchserver.refserver.tiers.fs import FsTier
 
         return FsTier(config)
+    if isinstance(config, MooncakeConfig):
+        from benchserver.refserver.tiers.mooncake import MooncakeTier
+
+        return MooncakeTier(config)
     from benchserver.refserver.tiers.fineclock import FineClock
     from benchserver.refserver.tiers.mock import MockTier
 
@@ -123,6 +144,42 @@ def _parse_mock(url: _Url) -> MockConfig:
     )
 
 
+def _parse_mooncake(url: _Url) -> MooncakeConfig:
+    url.only(("metadata", "protocol", "segment_gb", "buffer_gb"))
+    if not _is_place(_PLACE, url.place):
+        raise _BadUrlError(f"master {url.place!r}, expected mooncake://HOST:PORT")
+    if url.path not in ("", "/"):
+        raise _BadUrlError(f"path {url.path!r}, expected none: mooncake://HOST:PORT?metadata=URL")
+    metadata = unquote(url.query.get("metadata", ""))
+    if not _is_place(_METADATA, metadata):
+        raise _BadUrlError(
+            f"metadata={metadata!r}, expected the URL of an HTTP metadata server: "
+            "http://HOST:PORT/metadata"
+        )
+    protocol = url.query.get("protocol", "tcp")
+    if protocol not in PROTOCOLS:
+        raise _BadUrlError(f"protocol={protocol!r}, expected one of {', '.join(PROTOCOLS)}")
+    return MooncakeConfig(
+        master=url.place,
+        metadata=metadata,
+        protocol=protocol,
+        segment_bytes=_memory(url, "segment_gb", "1", Decimal(0), Decimal(MAX_GB)),
+        buffer_bytes=_memory(url, "buffer_gb", "0.25", MIN_BUFFER_GB, MAX_BUFFER_GB),
+    )
+
+
+def _is_place(pattern: re.Pattern[str], text: str) -> bool:
+    """Tell whether a text has the pattern, whose only group is a port."""
+    match = pattern.fullmatch(text)
+    return match is not None and 1 <= int(match[1]) <= MAX_PORT
+
+
+def _memory(url: _Url, name: str, default: str, least: Decimal, most: Decimal) -> int:
+    """Return a size in bytes, whole pages."""
+    size = _number(url, name, default, "GB", least, most)
+    return int(size * GB) // PAGE_BYTES * PAGE_BYTES
+
+
 def _gigabytes(text: str) -> int:
     """Return a capacity in bytes."""
     if not _INTEGER.fullmatch(text) or not 1 <= int(text) <= MAX_GB:
@@ -144,5 +201,9 @@ def _number(
     return Decimal(text)
 
 
-_PARSERS: Mapping[str, Callable[[_Url], TierConfig]] = {"fs": _parse_fs, "mock": _parse_mock}
+_PARSERS: Mapping[str, Callable[[_Url], TierConfig]] = {
+    "fs": _parse_fs,
+    "mock": _parse_mock,
+    "mooncake": _parse_mooncake,
+}
 _KNOWN = ", ".join(f"{scheme}://" for scheme in _PARSERS)

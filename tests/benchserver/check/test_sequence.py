@@ -34,6 +34,7 @@ PER_SEQUENCE = {
         ({}, {}),
         ({"mla": True}, {Check.STORE: 1, Check.SOURCE: 1, Check.DIGESTS: 3}),
         ({"cross_check": False}, {Check.DIGESTS: 0}),
+        ({"partial": True}, {Check.PARTIAL: 2}),
         (
             {"expect_warm": True},
             {
@@ -57,15 +58,15 @@ def test_a_flawless_history(
 
 @pytest.mark.parametrize("expect_warm", [False, True])
 def test_without_a_step_nothing_is_proven(good_sequence: GoodSequence, expect_warm: bool) -> None:
-    record = replace(good_sequence(expect_warm=expect_warm), steps=())
+    record = replace(good_sequence(expect_warm=expect_warm, partial=True), steps=())
     findings = judge_sequence(record)
     assert {finding.verdict for finding in findings} == {Verdict.UNKNOWN}
     assert all(finding.text.startswith("seq=3") for finding in findings)
 
 
 def test_no_single_step_can_be_missing(good_sequence: GoodSequence) -> None:
-    """Whatever is not in the history is noticed, but for one of the two sessions."""
-    record = good_sequence()
+    """Whatever is not in the history is noticed, but for one of the sessions."""
+    record = good_sequence(partial=True)
     for index, step in enumerate(record.steps):
         rest = (*record.steps[:index], *record.steps[index + 1 :])
         verdict = worst(judge_sequence(replace(record, steps=rest)))

@@ -18,7 +18,7 @@ from benchserver import process
 from benchserver.check.verdict import Check, failed
 from benchserver.cli import baseline
 from benchserver.cli.main import cli
-from benchserver.config import RunConfig, TransferChoice
+from benchserver.config import DEFAULT_PARTIAL_EVERY, RunConfig, TransferChoice
 from benchserver.errors import FatalError
 from benchserver.kv import cuda
 from benchserver.report.text import TextReporter
@@ -156,6 +156,7 @@ EVERY_OPTION = (
     *("--num-tokens", "5", "--start", "3", "--end", "9", "--interval", "0", "--tp-size", "2"),
     *("--use-mla", "--model-name", "m", "--cache-salt", "s", "--seed", "0", "--expect-warm"),
     *("--timeout", "1.5", "--visible-within", "0", "--wait-ready", "60"),
+    *("--partial-retrieve-every", "4"),
 )
 
 
@@ -177,6 +178,7 @@ def test_every_option_reaches_the_run(runs: list[RunConfig]) -> None:
         "cache_salt": "s",
         "expect_warm": True,
         "cross_check": False,
+        "partial_every": 4,
         "require_transport": "handle",
         "server_release": "0.5.6",
         "timeout_s": 1.5,
@@ -194,6 +196,7 @@ def test_defaults(runs: list[RunConfig]) -> None:
     assert (config.num_tokens, config.start, config.end) == (512, 0, None)
     assert (config.interval_s, config.timeout_s) == (0.5, 10.0)
     assert config.cross_check is True
+    assert config.partial_every == DEFAULT_PARTIAL_EVERY == 10
     assert 0 <= config.seed < 2**32
 
 

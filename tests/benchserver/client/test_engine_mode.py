@@ -389,6 +389,13 @@ def test_a_bad_plan_copies_nothing_and_gives_the_locks_back(
     assert used.pool.verify(TARGET, DIGESTS, ()).kind is EvidenceKind.UNTOUCHED
 
 
+def test_no_server_can_be_told_to_skip(bench: Callable[..., Bench]) -> None:
+    used = bench(shm=False)
+    with pytest.raises(ValueError, match="the client copies"):
+        asyncio.run(used.mode.retrieve(KEY, TARGET, skip_tokens=1))
+    assert used.rpc.ops == []
+
+
 def test_a_retrieve_that_the_server_refuses_is_not_committed(bench: Callable[..., Bench]) -> None:
     plan = RetrievePlan(success=False, data=b"", slots=())
     used = bench(shm=False, PREPARE_RETRIEVE=plan)

@@ -137,6 +137,17 @@ def test_store_and_retrieve_send_a_block_table_a_group(open_pool: OpenPool) -> N
     assert moved == [Moved(latency_ns=77, chunks=2)] * 2
 
 
+def test_what_to_skip_is_sent_with_the_whole_block_table(open_pool: OpenPool) -> None:
+    async def main(mode: HandleMode) -> Moved:
+        return await mode.retrieve(KEY, WINDOW, skip_tokens=3)
+
+    with open_pool(SPEC) as (pool, segment):
+        rpc = ScriptedRpc(TransferResult(event=b"stub_ipc_handle", ok=True))
+        asyncio.run(main(mode_of(rpc, pool, segment)))
+    table = [[3, 1, 4, 2], [3, 1, 4, 2]]
+    assert rpc.calls == [(Op.RETRIEVE, KEY, 5, table, b"stub_ipc_handle", 3)]
+
+
 @pytest.mark.parametrize("name", ["store", "retrieve"])
 def test_an_answer_of_false_is_a_refusal(open_pool: OpenPool, name: str) -> None:
     with open_pool(SPEC) as (pool, segment):

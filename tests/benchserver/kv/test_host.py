@@ -368,6 +368,91 @@ def test_a_partly_written_page_is_told(open_pool: OpenPool) -> None:
     assert seen.first.place.chunk == 2
 
 
+# A RETRIEVE that skips
+
+
+def restore_part(
+    pool: HostPool, segment: SharedSegment, text: str, window: Window, skipped: int
+) -> None:
+    """Write what a good RETRIEVE leaves that skips the first blocks."""
+    restore(pool, segment, text, window)
+    for pages in layers_of(segment, text):
+        pages[:, list(window.block_ids[:skipped])] = POISON_BYTE
+
+
+@pytest.mark.parametrize("text", SPECS)
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("skipped", range(1, 8))
+def test_a_destination_restored_in_part(
+    open_pool: OpenPool, text: str, which: int, skipped: int
+) -> None:
+    window = plan()[which]
+    rows = sum(group.layers * planes(group) for group in parse_shape_spec(text).groups)
+    with open_pool(text) as (pool, segment):
+        restore_part(pool, segment, text, window, skipped)
+        kept = pool.verify_skipped(window, DIGESTS, PAST, skipped=skipped)
+        rest = pool.verify(window, DIGESTS, PAST, skipped=skipped)
+        whole = pool.verify(window, DIGESTS, PAST)
+    assert (kept.kind, kept.pages, kept.first) == (EvidenceKind.MATCH, skipped * rows, None)
+    assert (rest.kind, rest.pages, rest.first) == (EvidenceKind.MATCH, (8 - skipped) * rows, None)
+    assert kept.checked_bytes + rest.checked_bytes == whole.checked_bytes
+    assert (whole.kind, whole.bad_pages) == (EvidenceKind.MISMATCH, skipped * rows)
+
+
+@settings(max_examples=100)
+@given(data=st.data())
+def test_any_byte_of_a_part_is_looked_at_once(open_pool: OpenPool, data: st.DataObject) -> None:
+    text = data.draw(st.sampled_from(SPECS))
+    window = plan(data.draw(st.integers(0, 3)))[data.draw(st.integers(0, 1))]
+    skipped, column = data.draw(st.integers(1, 7)), data.draw(st.integers(0, 7))
+    with open_pool(text) as (pool, segment):
+        restore_part(pool, segment, text, window, skipped)
+        layers = layers_of(segment, text)
+        layer = data.draw(st.integers(0, len(layers) - 1))
+        plane = data.draw(st.integers(0, layers[layer].shape[0] - 1))
+        offset = data.draw(st.integers(0, layers[layer].shape[2] - 1))
+        layers[layer][plane, window.block_ids[column], offset] ^= data.draw(st.integers(1, 255))
+        kept = pool.verify_skipped(window, DIGESTS, PAST, skipped=skipped)
+        rest = pool.verify(window, DIGESTS, PAST, skipped=skipped)
+    bad, good = (kept, rest) if column < skipped else (rest, kept)
+    assert (good.kind, good.bad_pages) == (EvidenceKind.MATCH, 0)
+    assert (bad.kind, bad.bad_pages) == (EvidenceKind.MISMATCH, 1)
+    assert bad.first is not None
+    assert bad.first.place == PageOwner(
+        label="", chunk=column // 2, rank=0, layer=layer, plane=plane, block=column % 2
+    )
+    assert (bad.first.block_id, bad.first.offset) == (window.block_ids[column], offset)
+
+
+def test_a_skipped_block_that_was_restored_says_whose_bytes_came(open_pool: OpenPool) -> None:
+    _, window = plan()
+    with open_pool(CLASSIC) as (pool, segment):
+        restore(pool, segment, CLASSIC, window)
+        seen = pool.verify_skipped(window, DIGESTS, PAST, skipped=3)
+        right = expected_page(parse_shape_spec(CLASSIC), 0, 0, 11, 0)
+    assert (seen.kind, seen.bad_pages, seen.pages) == (EvidenceKind.MISMATCH, 12, 12)
+    assert seen.first is not None
+    assert seen.first.owner == "the page of seq 2 chunk 0 rank 0 layer 0 plane K block 0"
+    at = seen.first.offset
+    assert seen.first.expected == bytes([POISON_BYTE]) * 8
+    assert seen.first.seen == right[at : at + 8]
+
+
+@pytest.mark.parametrize(("skipped", "kept", "rest"), [(0, False, True), (8, True, False)])
+def test_a_part_without_a_page_is_no_evidence(
+    open_pool: OpenPool, skipped: int, kept: bool, rest: bool
+) -> None:
+    _, window = plan()
+    with open_pool(CLASSIC) as (pool, segment):
+        restore_part(pool, segment, CLASSIC, window, skipped)
+        for look, fine in ((pool.verify_skipped, kept), (pool.verify, rest)):
+            if fine:
+                assert look(window, DIGESTS, PAST, skipped=skipped).kind is EvidenceKind.MATCH
+            else:
+                with pytest.raises(ValueError, match=f"{skipped} of 8 blocks skipped"):
+                    look(window, DIGESTS, PAST, skipped=skipped)
+
+
 def test_zeros_are_told(open_pool: OpenPool) -> None:
     _, window = plan()
     with open_pool(ODD) as (pool, segment):
@@ -513,6 +598,7 @@ def test_cancel_ends_every_method(open_pool: OpenPool) -> None:
             lambda: pool.poison(destination),
             lambda: pool.verify(destination, DIGESTS, ()),
             lambda: pool.verify_canaries(destination),
+            lambda: pool.verify_skipped(destination, DIGESTS, (), skipped=1),
             lambda: pool.chunk_digest((1, 2)),
         ]
         for work in works:

@@ -7,7 +7,7 @@ import hashlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchserver.load.workload import VOCABULARY, sequence_tokens
+from benchserver.load.workload import VOCABULARY, chunked_tokens, sequence_tokens
 
 
 def oracle(seed: int, seq: int, count: int) -> list[int]:
@@ -39,3 +39,22 @@ def test_sequences_differ_from_their_first_chunk_on() -> None:
         tuple(sequence_tokens(seed, seq, 16)) for seed in (1, 11, 111) for seq in (1, 11, 111, 1111)
     }
     assert len(heads) == 12
+
+
+def test_some_sequences_have_two_chunks_of_equal_tokens() -> None:
+    for seq in range(25):
+        plain, tokens = sequence_tokens(7, seq, 50), chunked_tokens(7, seq, 50, 16)
+        assert tokens[:16] == plain[:16]
+        assert tokens[32:] == plain[32:]
+        repeats = seq in (0, 10, 20)
+        assert tokens[16:32] == (plain[:16] if repeats else plain[16:32])
+        assert (tokens[16:32] == tokens[:16]) is repeats
+
+
+@given(st.integers(0, 10), st.integers(1, 100), st.integers(0, 100), st.integers(1, 40))
+def test_with_chunks_too_a_shorter_request_is_a_prefix_of_a_longer_one(
+    seq: int, count: int, more: int, chunk: int
+) -> None:
+    short, long = (chunked_tokens(1, seq, n, chunk) for n in (count, count + more))
+    assert len(short) == count
+    assert long[:count] == short

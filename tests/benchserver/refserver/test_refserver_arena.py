@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -102,3 +103,27 @@ def test_memory_with_a_living_view_is_unmapped_when_the_view_goes() -> None:
     arena.close()
     view[:] = 7
     assert view.tolist() == [7] * 8
+
+
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage")
+
+
+@pytest.mark.skipif(not HUGE_PAGES.exists(), reason="this kernel has no transparent huge pages")
+def test_private_memory_asks_for_huge_pages() -> None:
+    arena = open_private(4 << 20)
+    try:
+        address = arena.view(0, 1).ctypes.data
+        assert "hg" in flags_of_mapping_at(address)
+    finally:
+        arena.close()
+
+
+def flags_of_mapping_at(address: int) -> list[str]:
+    """Return the kernel's flags of the mapping that an address lies in."""
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if found := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
+            inside = int(found[1], 16) <= address < int(found[2], 16)
+        if inside and line.startswith("VmFlags:"):
+            return line.split()[1:]
+    return []

@@ -27,7 +27,7 @@ from benchserver.clock import NS_PER_S
 from benchserver.errors import FatalError
 from benchserver.refserver.segments import create_segment, unlink_segment
 from benchserver.refserver.server import ServerConfig, serve
-from protocol import httpapi
+from protocol import codec, httpapi
 from protocol.dialects import V056, dialect_of, release_of
 from protocol.handles import CPU_EVENT_STUB, CpuShmHandle, contiguous_strides
 from protocol.keys import CacheKey
@@ -313,7 +313,8 @@ def test_store_lookup_retrieve_and_digests_with_two_groups() -> None:
             assert (found.chunk_size, found.active_sessions) == (CHUNK, 0)
             assert (found.read_locked, found.write_locked) == (0, 0)
             assert found.handle_instances == frozenset()
-            assert answer["storage_manager"]["l1_manager"]["total_object_count"] == 2
+            # Two chunks, and of each an object for each group.
+            assert answer["storage_manager"]["l1_manager"]["total_object_count"] == 4
 
     with kv_pages(MLA, CLASSICAL) as pages:
         asyncio.run(main(pages))
@@ -615,6 +616,25 @@ def test_engine_driven_inline() -> None:
             ]
             assert await client.call(Op.COMMIT_RETRIEVE, key("m"), 1) is True
             assert not (await client.call(Op.PREPARE_RETRIEVE, key("m"), 1)).success
+
+    asyncio.run(main())
+
+
+def test_large_inline_chunks_come_back_as_they_were() -> None:
+    """Messages of a MiB and more are not copied when they are received."""
+    shape = (2, 2, CHUNK, 8192)
+    chunk = InlineTensor("float16", shape, np.random.default_rng(1).bytes(2 * math.prod(shape)))
+    data = encode_tensor_list([chunk, chunk])
+
+    async def main() -> None:
+        async with serving(l1_bytes=8 << 20) as server, connected(server.rpc_port) as [client]:
+            assert len(data) > 2 * codec.LARGE_BYTES
+            await client.call(Op.REGISTER_ENGINE_DRIVEN, registration(hidden_dim_size=8192))
+            assert await client.call(Op.COMMIT_STORE, key("s"), 1, data) is True
+            for request in ("a", "b"):
+                assert await lookup(client, request) == 2
+                got = await client.call(Op.PREPARE_RETRIEVE, key(request), 1)
+                assert decode_tensor_list(got.data) == [chunk, chunk]
 
     asyncio.run(main())
 

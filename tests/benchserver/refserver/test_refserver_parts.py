@@ -11,13 +11,12 @@ import pytest
 from benchserver.clock import NS_PER_S, VirtualClock
 from benchserver.errors import UsageError
 from benchserver.refserver.config import ServerConfig
-from benchserver.refserver.copier import Copier
+from benchserver.refserver.copier import MAX_THREADS, Copier
 from benchserver.refserver.journal import MAX_LINES_A_WINDOW, Journal
 from benchserver.refserver.refusal import RefusalError
 from benchserver.refserver.registry import (
-    REAP_PINGED_NS,
-    REAP_SILENT_NS,
     Liveness,
+    Patience,
     parse_engine_instance,
 )
 from benchserver.refserver.tasks import TaskScope
@@ -32,11 +31,34 @@ from benchserver.refserver.tasks import TaskScope
         ({"chunk_size": 0}, "chunk_size is 0"),
         ({"transfer_mode": "both"}, "transfer_mode is 'both'"),
         ({"shm_name": "a/b"}, "shm_name is 'a/b'"),
+        ({"session_ttl_s": 0.0}, "session_ttl_s is 0.0"),
+        ({"l1_write_ttl_s": 0}, "l1_write_ttl_s is 0"),
+        ({"l1_read_ttl_s": -1}, "l1_read_ttl_s is -1"),
+        ({"l1_read_ttl_s": 10**9}, "l1_read_ttl_s is 1000000000"),
+        ({"worker_reap_timeout_s": -1.0}, "worker_reap_timeout_s is -1.0"),
+        ({"worker_reap_timeout_s": 0.5}, "worker_reap_timeout_s is 0.5"),
+        ({"worker_reap_timeout_s": float("nan")}, "worker_reap_timeout_s is nan"),
+        ({"worker_registration_grace_s": 119.0}, "worker_registration_grace_s is 119.0"),
+        ({"eviction_trigger_watermark": 1.1}, "eviction_trigger_watermark is 1.1"),
+        ({"eviction_ratio": float("nan")}, "eviction_ratio is nan"),
+        ({"l2": ("mock://1/",), "l2_write": "back"}, "l2_write is 'back'"),
+        ({"l2_write": "evict"}, "there is no L2"),
     ],
 )
 def test_bad_configurations(fields: dict[str, Any], reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         ServerConfig(**{"l1_bytes": 1 << 20, **fields})
+
+
+@pytest.mark.parametrize("token", ["secret token", "secret\n", "s\u00e9cret", "secret" * 1000])
+def test_a_bad_token_is_refused_and_not_shown(token: str) -> None:
+    with pytest.raises(UsageError, match="the HTTP token must be") as caught:
+        ServerConfig(l1_bytes=1 << 20, http_token=token)
+    assert "cret" not in str(caught.value)
+
+
+def test_a_configuration_does_not_show_its_token() -> None:
+    assert "cret" not in repr(ServerConfig(l1_bytes=1 << 20, http_token="secret"))
 
 
 def test_only_engine_driven_servers_have_a_pool() -> None:
@@ -122,10 +144,69 @@ def test_a_cancelled_copy_returns_when_its_thread_has_ended() -> None:
     asyncio.run(main())
 
 
+def test_a_copy_cancelled_twice_still_waits_for_its_thread() -> None:
+    started, release, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def copy() -> None:
+        started.set()
+        release.wait(10)
+        ended.set()
+
+    async def main() -> None:
+        copier = Copier()
+        task = asyncio.create_task(copier.run(copy))
+        await asyncio.to_thread(started.wait, 10)
+        for _ in range(3):
+            task.cancel()
+            done, _ = await asyncio.wait([task], timeout=0.02)
+            assert not done
+        release.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert ended.is_set()
+        copier.close()
+
+    asyncio.run(main())
+
+
+def test_a_copy_that_is_cancelled_before_it_begins_never_does() -> None:
+    release, late = threading.Event(), threading.Event()
+
+    async def main() -> None:
+        copier = Copier()
+        running = [asyncio.create_task(copier.run(release.wait, 10)) for _ in range(MAX_THREADS)]
+        await asyncio.sleep(0)
+        waiting = asyncio.create_task(copier.run(late.set))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(waiting, 5)
+        release.set()
+        await asyncio.gather(*running)
+        copier.close()
+        assert not late.is_set()
+
+    asyncio.run(main())
+
+
 def test_liveness_is_shorter_after_a_ping() -> None:
+    patience = Patience(pinged_ns=5, silent_ns=9)
     silent, pinged = Liveness(last_seen_ns=0), Liveness(last_seen_ns=0, pinged=True)
-    assert [pinged.is_stale(t) for t in (REAP_PINGED_NS, REAP_PINGED_NS + 1)] == [False, True]
-    assert [silent.is_stale(t) for t in (REAP_SILENT_NS, REAP_SILENT_NS + 1)] == [False, True]
+    assert [pinged.is_stale(t, patience) for t in (5, 6)] == [False, True]
+    assert [silent.is_stale(t, patience) for t in (9, 10)] == [False, True]
+
+
+def test_without_a_limit_nobody_is_given_up() -> None:
+    for pinged in (False, True):
+        liveness = Liveness(last_seen_ns=0, pinged=pinged)
+        assert not liveness.is_stale(10**18, Patience(pinged_ns=0))
+
+
+def test_the_default_patience_is_that_of_the_real_server() -> None:
+    assert Patience() == Patience(pinged_ns=120 * NS_PER_S, silent_ns=3600 * NS_PER_S)
+    config = ServerConfig(l1_bytes=1 << 20)
+    assert config.worker_reap_timeout_s == 120
+    assert config.worker_registration_grace_s == 3600
 
 
 GOOD: dict[str, Any] = {

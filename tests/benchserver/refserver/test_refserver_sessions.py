@@ -2,23 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-
 from benchserver.refserver.hashing import ROOT, chain
 from benchserver.refserver.sessions import MAX_SESSIONS, NO_RESULT, SESSION_TTL_NS, Sessions
-
-
-def test_a_hash_covers_the_chunk_and_everything_before_it() -> None:
-    first, second = chain([1, 2, 3, 4, 5], chunk_size=2, start=0, root=ROOT)
-    want = hashlib.blake2b(bytes(32) + bytes.fromhex("0000000100000002"), digest_size=32)
-    assert first == want.digest()
-    tail = hashlib.blake2b(first + bytes.fromhex("0000000300000004"), digest_size=32)
-    assert second == tail.digest()
-
-
-def test_token_ids_use_all_32_bits() -> None:
-    (found,) = chain([2**32 - 1], chunk_size=1, start=0, root=ROOT)
-    assert found == hashlib.blake2b(bytes(32) + b"\xff" * 4, digest_size=32).digest()
 
 
 def test_a_session_extends_its_hashes_and_ignores_other_tokens() -> None:
@@ -58,3 +43,13 @@ def test_the_oldest_session_makes_room() -> None:
         sessions.open(str(number), 0)
     assert sessions.count == MAX_SESSIONS
     assert sessions.end("0") is None
+
+
+def test_another_age_limit() -> None:
+    sessions = Sessions(ttl_ns=5)
+    sessions.open("r", 0)
+    sessions.put_result("r", 1, 0)
+    sessions.expire(4)
+    assert (sessions.count, sessions.result_count) == (1, 1)
+    sessions.expire(5)
+    assert (sessions.count, sessions.result_count) == (0, 0)

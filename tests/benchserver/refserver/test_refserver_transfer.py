@@ -13,12 +13,14 @@ from benchserver.refserver import block_ids as ids_of
 from benchserver.refserver.layout import KvLayout, layout_of
 from benchserver.refserver.refusal import RefusalError
 from benchserver.refserver.transfer import (
-    ChunkCopy,
+    ObjectCopy,
     Pages,
+    as_rows,
     paged_view,
-    retrieve_chunks,
+    retrieve_objects,
+    row_step,
     runs,
-    store_chunks,
+    store_objects,
     tensor_over,
 )
 from protocol.handles import CpuShmHandle, contiguous_strides
@@ -64,8 +66,12 @@ def pages_of(plan: KvLayout, layers: list[Pages]) -> list[Pages]:
     return views
 
 
-def copy_of(plan: KvLayout, data: Any, *ids: tuple[int, ...], skip: int = 0) -> ChunkCopy:
-    return ChunkCopy(data=data, block_ids=ids, skip_blocks=(skip,) * len(plan.groups))
+def copy_of(data: Any, ids: tuple[int, ...], group: int = 0, skip: int = 0) -> ObjectCopy:
+    return ObjectCopy(group=group, data=data, block_ids=ids, skip_blocks=skip)
+
+
+def room_for(plan: KvLayout, group: int = 0) -> Any:
+    return np.zeros(plan.group_bytes[group], dtype=np.uint8)
 
 
 FORMATS: dict[str, tuple[tuple[int, ...], str, dict[str, str]]] = {
@@ -95,9 +101,9 @@ def test_an_object_is_plane_layer_token_hidden(name: str) -> None:
     handles = [handle(shape, dtype), handle(shape, dtype)]
     plan = layout(handles, hints=hints)
     layers = tensors(handles, 1)
-    data = np.zeros(plan.object_bytes, dtype=np.uint8)
+    data = room_for(plan)
     ids = (4, 1)
-    store_chunks(plan, pages_of(plan, layers), [copy_of(plan, data, ids)])
+    store_objects(plan, pages_of(plan, layers), [copy_of(data, ids)])
     planes = 1 if name == "MLA" else 2
     want = b"".join(
         token_row(name, layer, plane, ids[token // 4], token % 4)
@@ -115,23 +121,36 @@ def test_retrieve_writes_the_same_bytes_to_other_blocks_and_nowhere_else(name: s
     plan = layout(handles, hints=hints)
     source, target = tensors(handles, 1), tensors(handles, 2)
     before = target[0].copy()
-    data = np.zeros(plan.object_bytes, dtype=np.uint8)
-    store_chunks(plan, pages_of(plan, source), [copy_of(plan, data, (4, 1))])
-    retrieve_chunks(plan, pages_of(plan, target), [copy_of(plan, data, (2, 3))])
+    data = room_for(plan)
+    store_objects(plan, pages_of(plan, source), [copy_of(data, (4, 1))])
+    retrieve_objects(plan, pages_of(plan, target), [copy_of(data, (2, 3))])
     axis = 0 if name == "MLA" or name.startswith("blocks") else 1
     assert np.array_equal(target[0].take([2, 3], axis), source[0].take([4, 1], axis))
     assert np.array_equal(target[0].take([0, 1, 4, 5], axis), before.take([0, 1, 4, 5], axis))
 
 
-def test_groups_follow_each_other_in_the_object() -> None:
+def test_each_group_has_an_object_of_its_own() -> None:
     handles = [handle((6, 4, 7)), handle((2, 6, 4, 1, 3), "float32")]
     plan = layout(handles, [info(0, [0], 4), info(0, [1], 4)])
+    assert plan.group_bytes == (2 * 4 * 7 * 2, 2 * 2 * 4 * 3 * 4)
     layers = tensors(handles, 1)
-    data = np.zeros(plan.object_bytes, dtype=np.uint8)
-    store_chunks(plan, pages_of(plan, layers), [copy_of(plan, data, (5, 0), (1, 2))])
-    classical = layers[1][:, [1, 2]].tobytes()
-    assert data.tobytes() == layers[0][[5, 0]].tobytes() + classical
-    assert [group.offset for group in plan.groups] == [0, 2 * 4 * 7 * 2]
+    latent, classical = room_for(plan, 0), room_for(plan, 1)
+    copies = [copy_of(classical, (1, 2), group=1), copy_of(latent, (5, 0), group=0)]
+    store_objects(plan, pages_of(plan, layers), copies)
+    assert latent.tobytes() == layers[0][[5, 0]].tobytes()
+    assert classical.tobytes() == layers[1][:, [1, 2]].tobytes()
+
+
+def test_one_groups_object_touches_no_other_groups_pages() -> None:
+    handles = [handle((6, 4, 7)), handle((6, 4, 7))]
+    plan = layout(handles, [info(0, [0], 4), info(1, [1], 4)])
+    source, target = tensors(handles, 1), tensors(handles, 2)
+    before = target[0].copy()
+    data = room_for(plan, 1)
+    store_objects(plan, pages_of(plan, source), [copy_of(data, (5, 0), group=1)])
+    retrieve_objects(plan, pages_of(plan, target), [copy_of(data, (2, 3), group=1)])
+    assert np.array_equal(target[1][[2, 3]], source[1][[5, 0]])
+    assert np.array_equal(target[0], before)
 
 
 def test_skipped_blocks_stay_untouched() -> None:
@@ -139,9 +158,9 @@ def test_skipped_blocks_stay_untouched() -> None:
     plan = layout(handles)
     source, target = tensors(handles, 1), tensors(handles, 2)
     before = target[0].copy()
-    data = np.zeros(plan.object_bytes, dtype=np.uint8)
-    store_chunks(plan, pages_of(plan, source), [copy_of(plan, data, (0, 1))])
-    retrieve_chunks(plan, pages_of(plan, target), [copy_of(plan, data, (0, 1), skip=1)])
+    data = room_for(plan)
+    store_objects(plan, pages_of(plan, source), [copy_of(data, (0, 1))])
+    retrieve_objects(plan, pages_of(plan, target), [copy_of(data, (0, 1), skip=1)])
     assert np.array_equal(target[0][0], before[0])
     assert np.array_equal(target[0][1], source[0][1])
 
@@ -162,8 +181,8 @@ def test_tensors_at_an_offset_and_with_gaps_between_layers() -> None:
     ]
     plan = layout(handles)
     layers = [tensor_over(buffer, h) for h in handles]
-    data = np.zeros(plan.object_bytes, dtype=np.uint8)
-    store_chunks(plan, pages_of(plan, layers), [copy_of(plan, data, (3, 2))])
+    data = room_for(plan)
+    store_objects(plan, pages_of(plan, layers), [copy_of(data, (3, 2))])
     whole = np.frombuffer(buffer, dtype=np.uint16).reshape(6, 2, 4, 7)
     assert data.tobytes() == whole[[3, 2]].transpose(1, 0, 2, 3).tobytes()
 
@@ -180,18 +199,60 @@ def test_an_axis_of_one_may_have_any_stride() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ids", "first", "want"),
+    ("ids", "want"),
     [
-        ([], 0, []),
-        ([5], 0, [(0, 5, 1)]),
-        ([5, 6, 7, 2, 3, 3], 0, [(0, 5, 3), (3, 2, 2), (5, 3, 1)]),
-        ([5, 6, 7, 2], 1, [(1, 6, 2), (3, 2, 1)]),
-        ([5, 6], 2, []),
-        ([3, 2, 1], 0, [(0, 3, 1), (1, 2, 1), (2, 1, 1)]),
+        ([], []),
+        ([5], [(0, 5, 1)]),
+        ([5, 6, 7, 2, 3, 3], [(0, 5, 3), (3, 2, 2), (5, 3, 1)]),
+        ([3, 2, 1], [(0, 3, 1), (1, 2, 1), (2, 1, 1)]),
     ],
 )
-def test_runs(ids: list[int], first: int, want: list[tuple[int, int, int]]) -> None:
-    assert list(runs(ids, first)) == want
+def test_runs(ids: list[int], want: list[tuple[int, int, int]]) -> None:
+    assert list(runs(ids)) == want
+
+
+@pytest.mark.parametrize(
+    ("name", "want"),
+    [
+        ("classical", 1),
+        ("classical HND", 0),
+        ("blocks first", 2),
+        ("blocks first HND", 0),
+        ("MLA", 1),
+    ],
+)
+def test_blocks_that_are_one_piece_of_memory_are_rows(name: str, want: int) -> None:
+    shape, dtype, hints = FORMATS[name]
+    handles = [handle(shape, dtype)]
+    [view] = pages_of(layout(handles, hints=hints), tensors(handles, 1))
+    for pages in view:
+        assert row_step(pages) == want
+        if want:
+            rows = as_rows(pages, want)
+            assert np.shares_memory(rows, pages)
+            assert rows.flags.c_contiguous
+            assert np.array_equal(rows[::want], pages.reshape(len(pages), -1))
+
+
+def test_pages_with_gaps_are_no_rows() -> None:
+    buffer = np.arange(6 * 5 * 8, dtype=np.uint16)
+    assert row_step(buffer.reshape(6, 5, 1, 8)[:, :4, :, :]) == 0, "blocks lie 1.25 pages apart"
+    assert row_step(buffer.reshape(6, 5, 1, 8)[:, :, :, :4]) == 0, "gaps within a page"
+    assert row_step(buffer.reshape(6, 5, 1, 8)[::2]) == 2
+    assert row_step(buffer[:8].reshape(1, 1, 1, 8)) == 1
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_all_blocks_may_be_skipped(name: str) -> None:
+    shape, dtype, hints = FORMATS[name]
+    handles = [handle(shape, dtype)]
+    plan = layout(handles, hints=hints)
+    target = tensors(handles, 2)
+    before = target[0].copy()
+    data = np.zeros(plan.group_bytes[0], dtype=np.uint8)
+    copy = ObjectCopy(group=0, data=data, block_ids=(0, 1), skip_blocks=2)
+    retrieve_objects(plan, pages_of(plan, target), [copy])
+    assert np.array_equal(target[0], before)
 
 
 NHD = handle((2, 6, 4, 3, 5))
@@ -245,7 +306,7 @@ def test_without_infos_groups_come_from_the_shapes() -> None:
 def test_blocks_may_cover_more_tokens_than_slots() -> None:
     plan = layout([MLA], [info(0, [0], 8)])
     assert (plan.groups[0].blocks_per_chunk, plan.groups[0].tokens_per_block) == (1, 8)
-    assert plan.object_bytes == 4 * 7 * 2
+    assert plan.group_bytes == (4 * 7 * 2,)
 
 
 def test_block_ids_are_cut_by_group_and_chunk() -> None:

@@ -77,6 +77,7 @@ def test_json_of_a_good_run(good_result: GoodResult, good_sequence: GoodSequence
             "seed": 7,
             "expect_warm": False,
             "cross_check": True,
+            "partial_every": 10,
             "transfer_mode": "auto",
         },
         "sequences": {"attempted": 2, "proven": 2, "failed": 0, "unproven": 0},

@@ -94,6 +94,17 @@ def transfer(**changes: Any) -> TransferRecord:
             PLAIN,
         ),
         (
+            lookup(which=Pass.PARTIAL, hits=2, expected=2, latency_ns=2_730_000),
+            "[seq=0] LOOKUP again: 2/2 chunks hit (2.73 ms)",
+            PLAIN,
+        ),
+        (
+            transfer(name="RETRIEVE", latency_ns=53_150_000, skip_tokens=40, rank=1),
+            "[seq=0] RETRIEVE:     2 chunks retrieved, but for the first 40 tokens (53.15 ms) "
+            "(rank 1)",
+            PLAIN,
+        ),
+        (
             transfer(name="RETRIEVE", rank=1, outcome=Outcome.FAIL, reason="answered False"),
             "[seq=0] RETRIEVE:     answered False (rank 1)",
             BAD,
@@ -157,6 +168,7 @@ content                1         0         0
 source                 1         0         0
 canaries               1         0         0
 digests                1         0         0
+partial                1         0         0
 sessions               1         0         0
 replies                1         0         0
 transport              1         0         0
@@ -263,6 +275,7 @@ URLS = "--rpc-url tcp://localhost:5555 --url http://localhost:8080"
         ({}, f"{BASE} --end 2 {URLS}"),
         ({"end": None}, f"{BASE} {URLS}"),
         ({"expect_warm": True}, f"{BASE} --end 2 --expect-warm {URLS}"),
+        ({"partial_every": 0}, f"{BASE} --end 2 --partial-retrieve-every 0 {URLS}"),
         ({"cross_check": False}, f"{BASE} --end 2 --no-http {URLS}"),
         ({"cache_salt": "a b"}, f"{BASE} --end 2 --cache-salt 'a b' {URLS}"),
         ({"model_name": "it's"}, f"{BASE} --end 2 --model-name 'it'\"'\"'s' {URLS}"),

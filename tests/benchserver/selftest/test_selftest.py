@@ -50,9 +50,9 @@ def pools_of(pid: int) -> list[str]:
     return [path.name for path in SHM_DIR.iterdir() if f"selftest{pid}-" in path.name]
 
 
-def test_three_faults(tmp_path: Path) -> None:
+def test_four_faults(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
-    names = ("flip_byte", "leak_session", "early_ack")
+    names = ("flip_byte", "leak_session", "early_ack", "tier_short_read")
     only = [word for name in names for word in ("--only", name)]
     process = start(*only, "--json", str(report))
     stdout, stderr = process.communicate(timeout=WITHIN_S)
@@ -66,7 +66,7 @@ def test_three_faults(tmp_path: Path) -> None:
         assert run["exit"] == run["expected_exit"]
         assert bool(run["caught_by"]) is bool(run["expected_checks"])
     lines = stdout.splitlines()
-    assert lines[-1].startswith("SELFTEST: PASS, 3 faults in ")
+    assert lines[-1].startswith("SELFTEST: PASS, 4 faults in ")
     assert len(lines) == len(document["runs"]) + 2
     assert not pools_of(process.pid)
 

@@ -13,6 +13,7 @@ from benchserver.stats.measures import (
     LOOKUP_COLD,
     LOOKUP_WARM,
     RETRIEVE,
+    RETRIEVE_PART,
     SEQUENCE,
     SERIES,
     STORE,
@@ -60,6 +61,16 @@ def test_a_good_history(good_sequence: GoodSequence) -> None:
     assert cold is not None
     assert wall is not None
     assert (cold.max_ms, wall.max_ms) == (0.25, 12.0)
+
+
+def test_a_part_of_a_sequence_has_a_series_of_its_own(good_sequence: GoodSequence) -> None:
+    whole, measures = measured(good_sequence()), measured(good_sequence(partial=True))
+    assert counts(measures) == {**counts(whole), RETRIEVE_PART: 2}
+    assert measures.attempted == whole.attempted + 3
+    assert measures.rates[RETRIEVE].gigabytes_per_s() == 1.0
+    part = measures.latencies[RETRIEVE_PART].summary()
+    assert part is not None
+    assert (part.min_ms, part.max_ms) == (0.7, 0.7)
 
 
 def test_each_sequence_adds(good_sequence: GoodSequence) -> None:

@@ -17,6 +17,7 @@ from benchserver.refserver.refusal import RefusalError
 from protocol.keys import CacheKey
 from protocol.messages import VOID
 from protocol.ops import Op
+from tests.benchserver.refserver.tiers.reference import DictTier
 from tests.faultstage import CHUNK, DONE, OP, UID, Stage, key, play
 
 
@@ -328,4 +329,4 @@ def test_no_request_makes_a_fault_fail(
             except RefusalError:
                 continue
 
-    play(scene)
+    play(scene, (DictTier(),))

@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from benchserver.errors import UsageError
 from benchserver.refserver.server import ServerConfig, serve
 
 WITHIN_S = 10.0
@@ -89,6 +90,7 @@ def test_faults_of_the_start_are_listed_and_replaced() -> None:
         (b'{"faults": ["flip_byte", "flip_byte:x"]}', "layer 'x', expected"),
         (b'{"faults": "flip_byte"}', "faults is 'flip_byte', expected"),
         (b'{"faults": [1]}', "faults is [1], expected"),
+        (b'{"faults": ["tier_lies@2"]}', "fault 'tier_lies@2': this server has no L2 tier"),
         (b"{}", "faults is None, expected"),
         (b"[]", "the body is no JSON object"),
         (b"", "the body is not JSON"),
@@ -104,6 +106,14 @@ def test_a_mistake_is_one_line_and_changes_nothing(body: bytes, expected: str) -
         assert names((await ask("/faults"))[1]) == ["leak_session"]
 
     play(scene, "leak_session")
+
+
+def test_a_fault_of_a_tier_does_not_start_without_one() -> None:
+    async def scene(_ask: Ask) -> None:
+        raise AssertionError("it started")
+
+    with pytest.raises(UsageError, match="this server has no L2 tier, start it with --l2"):
+        play(scene, "leak_session", "tier_lies")
 
 
 def test_status_lies_and_halves() -> None:

@@ -12,9 +12,9 @@ import pytest
 
 from benchserver.errors import UsageError
 from benchserver.refserver.tiers.config import FsConfig
+from benchserver.refserver.tiers.framing import header_bytes
 from benchserver.refserver.tiers.fs import FsTier
 from benchserver.refserver.tiers.keyname import key_bytes, name_of
-from benchserver.refserver.tiers.objectfile import header_bytes
 from benchserver.refserver.tiers.tier import TierError, TierMissError
 from tests.benchserver.refserver.tiers.conformance import content, expect, expect_miss, get, key
 from tests.benchserver.refserver.tiers.fs_directory import (
@@ -82,7 +82,7 @@ def test_another_objects_file_is_a_miss(tmp_path: Path) -> None:
 
     async def damaged_is_a_miss_beside(tier: FsTier, other: bytes) -> None:
         file_of(tmp_path, key(1)).write_bytes(other)
-        with pytest.raises(TierMissError, match="another object's file; dropped"):
+        with pytest.raises(TierMissError, match="another object's bytes; dropped"):
             await get(tier, key(1), SMALL)
         await expect(tier, key(2), content(2, SMALL))
 

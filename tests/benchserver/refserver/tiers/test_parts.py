@@ -24,16 +24,16 @@ from benchserver.refserver.tiers.timerfd import NO_TIMER
 
 pytestmark = pytest.mark.usefixtures("leak_free")
 
-KEY = ObjectKey(b"\x01\x02", "model", 12, 3, "salt")
+KEY = ObjectKey(b"\x01\x02", "model", 12, 3, "salt", 4)
 
 
 def test_a_name_never_changes() -> None:
     """Files of an older server are found again: these bytes were written down by hand."""
     assert key_bytes(KEY).hex() == (
-        "000000020102000000056d6f64656c00000002313200000001330000000473616c74"
+        "000000020102000000056d6f64656c00000002313200000001330000000473616c740000000134"
     )
     # b2sum -l 128 of the same bytes.
-    assert name_of(key_bytes(KEY)) == "021931d5dc821d79c6206318b3a4fcd1"
+    assert name_of(key_bytes(KEY)) == "f9d26d7a6080e29717491b0ba3d81c8d"
     assert NAME.fullmatch(name_of(b""))
 
 
@@ -44,6 +44,7 @@ keys = st.builds(
     st.integers(0, 12),
     st.integers(0, 12),
     st.text("a1\ud800\0", max_size=3),
+    st.integers(0, 12),
 )
 
 

@@ -9,7 +9,14 @@ import pytest
 
 from benchserver.clock import NS_PER_MS, RealClock, VirtualClock
 from benchserver.errors import UsageError
-from benchserver.refserver.tiers.config import GB, UNLIMITED, FsConfig, MockConfig, TierConfig
+from benchserver.refserver.tiers.config import (
+    GB,
+    UNLIMITED,
+    FsConfig,
+    MockConfig,
+    MooncakeConfig,
+    TierConfig,
+)
 from benchserver.refserver.tiers.fineclock import FineClock
 from benchserver.refserver.tiers.mock import MockTier
 from benchserver.refserver.tiers.url import open_tier, parse_tier_url
@@ -37,6 +44,22 @@ GOOD: dict[str, TierConfig] = {
         )
     ),
     "mock://1?peeking_latency=0": MockConfig(capacity_bytes=GB, latency_ns=0),
+    "mooncake://h.example:50051?metadata=http://127.0.0.1:8080/metadata": MooncakeConfig(
+        master="h.example:50051",
+        metadata="http://127.0.0.1:8080/metadata",
+        protocol="tcp",
+        segment_bytes=GB,
+        buffer_bytes=GB // 4,
+    ),
+    "mooncake://[::1]:1/?metadata=http%3A//h:65535&protocol=rdma&segment_gb=0&buffer_gb=0.1": (
+        MooncakeConfig(
+            master="[::1]:1",
+            metadata="http://h:65535",
+            protocol="rdma",
+            segment_bytes=0,
+            buffer_bytes=26_214 * 4096,
+        )
+    ),
 }
 
 
@@ -46,13 +69,13 @@ def test_good_urls(text: str) -> None:
 
 
 BAD = {
-    "": "expected SCHEME://..., with one of the schemes fs://, mock://",
+    "": "expected SCHEME://..., with one of the schemes fs://, mock://, mooncake://",
     "fs": "expected SCHEME://",
     "fs:/dir": "expected SCHEME://",
     "/dir": "expected SCHEME://",
     "mock://1/#x": "expected SCHEME://",
     "mock://1/\n": "expected SCHEME://",
-    "mooncake://host": "unknown scheme 'mooncake', known: fs://, mock://",
+    "lobster://host": "unknown scheme 'lobster', known: fs://, mock://, mooncake://",
     "FS:///dir": "unknown scheme 'FS'",
     "fs://dir": "three slashes",
     "fs://dir/sub": "three slashes",
@@ -89,6 +112,21 @@ BAD = {
     "mock://1/?read_throughput=0": "read_throughput='0', expected GB/s, 0.000001 to 1048576",
     "mock://1/?write_throughput=inf": "write_throughput='inf', expected GB/s",
     "mock://1/?write_throughput=1e9": "write_throughput='1e9'",
+    "mooncake://": "master '', expected mooncake://HOST:PORT",
+    "mooncake://host": "master 'host', expected mooncake://HOST:PORT",
+    "mooncake://host:0?metadata=http://h:1": "master 'host:0'",
+    "mooncake://host:65536?metadata=http://h:1": "master 'host:65536'",
+    "mooncake://a b:1?metadata=http://h:1": "master 'a b:1'",
+    "mooncake://h:1": "metadata='', expected the URL of an HTTP metadata server",
+    "mooncake://h:1?metadata=h:1": "metadata='h:1', expected the URL",
+    "mooncake://h:1?metadata=http://h": "metadata='http://h', expected the URL",
+    "mooncake://h:1?metadata=etcd://h:1": "metadata='etcd://h:1', expected the URL",
+    "mooncake://h:1/p?metadata=http://h:1": "path '/p', expected none",
+    "mooncake://h:1?metadata=http://h:1&protocol=udp": "protocol='udp', expected one of tcp, rdma",
+    "mooncake://h:1?metadata=http://h:1&segment=1": "unknown parameter 'segment', known: metadata",
+    "mooncake://h:1?metadata=http://h:1&segment_gb=-1": "segment_gb='-1', expected GB, 0 to",
+    "mooncake://h:1?metadata=http://h:1&buffer_gb=0": "buffer_gb='0', expected GB, 0.015625 to 64",
+    "mooncake://h:1?metadata=http://h:1&buffer_gb=65": "buffer_gb='65', expected GB",
 }
 
 

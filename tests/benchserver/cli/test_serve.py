@@ -1,0 +1,242 @@
+"""`serve` as a process: its end by every signal, its token, its warning, its options."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from benchserver.cli.httptoken import read_token
+from benchserver.cli.main import cli
+from benchserver.errors import UsageError
+
+ROOT = Path(__file__).parents[3]
+READY_S = 30.0
+END_S = 15.0
+SECRET = "hunter2-hunter2-hunter2"
+POOL = f"serve-test-{os.getpid()}"
+SMALL = ("--port", "0", "--http-port", "0", "--l1-size-gb", "0.01")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A `serve` that has said that it is ready."""
+
+    process: subprocess.Popen[str]
+    banner: str
+
+    @property
+    def url(self) -> str:
+        found = re.search(r"http://[^:]+:(\d+)", self.banner)
+        assert found, self.banner
+        return f"http://127.0.0.1:{found[1]}"
+
+    def end(self) -> tuple[int, str]:
+        """Return the exit code and what was said on stderr."""
+        _, said = self.process.communicate(timeout=END_S)
+        return self.process.returncode, said
+
+
+@contextmanager
+def served(*options: str, before: Sequence[str] = (), **variables: str) -> Iterator[Running]:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("BENCH_SERVER_")}
+    process = subprocess.Popen(
+        [*before, sys.executable, "-m", "benchserver", "serve", *SMALL, *options],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**environment, **variables},
+    )
+    try:
+        assert process.stdout is not None
+        assert select.select([process.stdout], [], [], READY_S)[0], "not ready in time"
+        banner = process.stdout.readline()
+        assert banner, process.communicate(timeout=END_S)[1]
+        yield Running(process=process, banner=banner)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def segments() -> list[str]:
+    return [path.name for path in Path("/dev/shm").iterdir() if POOL in path.name]
+
+
+def get(url: str, token: str = "") -> tuple[int, Any]:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        with urllib.request.urlopen(
+            urllib.request.Request(url, headers=headers), timeout=10
+        ) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_cleanly(number: int) -> None:
+    with served("--shm-name", POOL) as running:
+        assert segments() == [f"lmcache_l1_pool_{POOL}"]
+        running.process.send_signal(number)
+        assert running.end() == (0, "")
+        assert segments() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
+def test_more_signals_change_nothing(number: int) -> None:
+    with served("--shm-name", POOL) as running:
+        deadline_s = time.monotonic() + END_S
+        while running.process.poll() is None and time.monotonic() < deadline_s:
+            running.process.send_signal(number)
+            time.sleep(0.002)  # faster than the end; every moment of it is hit in the long run
+        assert running.end() == (0, "")
+        assert segments() == []
+
+
+def test_nohup_is_respected() -> None:
+    with served(before=["nohup"]) as running:
+        running.process.send_signal(signal.SIGHUP)
+        assert get(f"{running.url}/healthcheck")[0] == 200
+        running.process.send_signal(signal.SIGTERM)
+        assert running.end()[0] == 0
+
+
+def everything_shown(process: subprocess.Popen[str]) -> bytes:
+    folder = Path(f"/proc/{process.pid}")
+    return (folder / "cmdline").read_bytes() + (folder / "comm").read_bytes()
+
+
+@pytest.mark.parametrize("way", ["option", "equals", "environment", "file"])
+def test_a_token_guards_http_and_is_never_shown(way: str, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(f"{SECRET}\n")
+    options: dict[str, tuple[str, ...]] = {
+        "option": ("--http-token", SECRET),
+        "equals": (f"--http-token={SECRET}",),
+        "environment": (),
+        "file": ("--http-token-file", str(file)),
+    }
+    variables = {"BENCH_SERVER_HTTP_TOKEN": SECRET} if way == "environment" else {}
+    with served(*options[way], **variables) as running:
+        assert get(f"{running.url}/healthcheck")[0] == 200
+        assert get(f"{running.url}/status")[0] == 401
+        status, config = get(f"{running.url}/config", SECRET)
+        assert (status, config["http"]["asks_for_token"]) == (200, True)
+        assert SECRET not in json.dumps(config) + running.banner
+        shown = everything_shown(running.process)
+        assert SECRET.encode() not in shown
+        assert b"benchserver" in shown
+        running.process.send_signal(signal.SIGTERM)
+        assert running.end() == (0, "")
+
+
+def test_without_a_token_http_is_free() -> None:
+    with served() as running:
+        status, config = get(f"{running.url}/config")
+        assert (status, config["http"]["asks_for_token"]) == (200, False)
+
+
+def test_a_file_of_one_line() -> None:
+    with pytest.raises(UsageError, match="No such file or directory"):
+        read_token(None, "/nowhere/token")
+    with pytest.raises(UsageError, match="both given"):
+        read_token("a", "b")
+    with pytest.raises(UsageError, match="is empty"):
+        read_token("", None)
+    assert read_token(None, None) == ""
+    assert read_token("a", None) == "a"
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"a\nb\n", b"a" * 9000])
+def test_a_file_that_holds_no_token(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match="expected one line, the token"):
+        read_token(None, str(path))
+
+
+def test_a_file_without_a_line_end_and_an_empty_line(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_bytes(b"abc")
+    assert read_token(None, str(path)) == "abc"
+    path.write_bytes(b"\n")
+    with pytest.raises(UsageError, match="is empty"):
+        read_token(None, str(path))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--http-token", "hunter2 hunter2"), "the HTTP token must be"),
+        (("--http-token", ""), "the HTTP token is empty"),
+        (("--http-token", "hunter2", "--http-token-file", "x"), "are both given"),
+        (("--worker-reap-timeout-seconds", "0.5"), "worker_reap_timeout_s is 0.5"),
+        (("--worker-reap-timeout-seconds", "-1"), "'--worker-reap-timeout-seconds'"),
+        (("--worker-registration-grace-seconds", "5"), "worker_registration_grace_s is 5"),
+        (("--session-ttl-seconds", "0"), "'--session-ttl-seconds'"),
+        (("--l1-write-ttl-seconds", "0"), "'--l1-write-ttl-seconds'"),
+        (("--l1-read-ttl-seconds", "1.5"), "'--l1-read-ttl-seconds'"),
+        (("--eviction-trigger-watermark", "1.1"), "'--eviction-trigger-watermark'"),
+        (("--eviction-ratio", "nan"), "'--eviction-ratio'"),
+    ],
+)
+def test_wrong_options_are_one_line(options: tuple[str, ...], words: str) -> None:
+    result = CliRunner().invoke(cli, ["serve", *options])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("bench-server: error: ")
+    assert result.stderr.count("\n") == 1
+    assert words in result.stderr
+    assert "hunter2" not in result.stderr
+
+
+def test_every_option_reaches_the_configuration() -> None:
+    options = {
+        "--worker-reap-timeout-seconds": "31",
+        "--worker-registration-grace-seconds": "41.5",
+        "--session-ttl-seconds": "51",
+        "--l1-write-ttl-seconds": "61",
+        "--l1-read-ttl-seconds": "71",
+        "--eviction-trigger-watermark": "0.7",
+        "--eviction-ratio": "0.3",
+    }
+    with served(*(part for option in options.items() for part in option)) as running:
+        document = get(f"{running.url}/config")[1]
+    server, memory = document["mp"], document["storage_manager"]
+    seen = [
+        server["worker_reap_timeout_seconds"],
+        server["worker_registration_grace_seconds"],
+        server["session_ttl_seconds"],
+        memory["l1_manager_config"]["write_ttl_seconds"],
+        memory["l1_manager_config"]["read_ttl_seconds"],
+        memory["eviction_config"]["trigger_watermark"],
+        memory["eviction_config"]["eviction_ratio"],
+    ]
+    assert seen == [float(value) for value in options.values()]
+
+
+def test_a_server_for_everybody_says_so() -> None:
+    with served("--http-host", "0.0.0.0") as running:
+        running.process.send_signal(signal.SIGTERM)
+        code, said = running.end()
+    assert code == 0
+    assert said.startswith("bench-server: warning: open to the network: http://0.0.0.0:")
+    assert said.count("\n") == 1

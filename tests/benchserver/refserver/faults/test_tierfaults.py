@@ -1,0 +1,340 @@
+"""Faults of L2: what a lookup finds through them, what a client gets, and that nobody waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from benchserver.clock import NS_PER_S, VirtualClock
+from benchserver.errors import UsageError
+from benchserver.refserver.backing import Backing
+from benchserver.refserver.cache import ObjectKey
+from benchserver.refserver.faults.table import FAULTS
+from benchserver.refserver.faults.tierfaults import AlteredTier
+from benchserver.refserver.tiers.tier import TierError, TierMissError
+from protocol.messages import VOID
+from protocol.ops import Op
+from tests.benchserver.refserver.test_refserver_end_to_end import (
+    HandClock,
+    connected,
+    key,
+    serving,
+)
+from tests.benchserver.refserver.tiers.reference import DictTier
+from tests.faultstage import DONE, FROM, TO, Stage, play
+
+OBJECTS = 4
+"""Two chunks of two ranks."""
+
+OBJECT = ObjectKey(bytes(32), "m", 1, 0, "")
+ENGINE = {
+    "instance_id": 7,
+    "model_name": "m",
+    "world_size": 1,
+    "block_size": 16,
+    "num_layers": 2,
+    "hidden_dim_size": 4,
+    "dtype_str": "float16",
+    "use_mla": False,
+}
+SWITCHES = [name for name, fault in FAULTS.items() if fault.tier is not None]
+
+
+class HeldClock(VirtualClock):
+    """A clock whose sleepers wait for a gate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = asyncio.Event()
+        self.asked_ns: list[int] = []
+
+    async def sleep_ns(self, duration_ns: int) -> None:
+        self.asked_ns.append(duration_ns)
+        await self.gate.wait()
+
+
+def on_l2(
+    scene: Callable[[Stage, DictTier], Awaitable[None]], clock: VirtualClock | None = None
+) -> None:
+    tier = DictTier()
+    play(lambda stage: scene(stage, tier), (tier,), clock)
+
+
+def backing_of(stage: Stage) -> Backing:
+    assert stage.core.backing is not None
+    return stage.core.backing
+
+
+async def store(stage: Stage) -> None:
+    """Store on both ranks, wait for L2, and lose L1."""
+    for rank in range(2):
+        assert await stage.store("a", rank) == DONE
+    await stage.call(Op.END_SESSION, "a")
+    await backing_of(stage).drain()
+    stage.core.cache.clear(force=True, now_ns=0)
+
+
+async def look(stage: Stage) -> int:
+    """Look up, and poll as a client does, until there is a result."""
+    hits = await stage.lookup("a")
+    while hits is VOID:
+        await asyncio.sleep(0)
+        hits = await stage.call(Op.QUERY_PREFETCH_STATUS, "a")
+    return int(hits)
+
+
+def left(stage: Stage) -> int:
+    """Return how many objects L1 has, reservations included."""
+    return stage.core.cache.counts(0).objects
+
+
+@pytest.mark.parametrize(
+    ("switch", "hits", "fired"),
+    [
+        ("tier_read_error", 0, 2),
+        ("tier_read_error@1", 0, 1),
+        ("tier_read_error@3", 1, 1),
+        ("tier_short_read", 0, 2),
+        ("tier_short_read@4", 1, 1),
+        ("tier_write_error", 0, 4),
+        ("tier_write_error@4", 1, 1),
+        ("tier_enospc", 0, 4),
+        ("tier_enospc@1", 0, 1),
+        ("tier_stall", 2, 6),
+        ("tier_lies", 0, 1),
+        ("tier_lies@2", 1, 1),
+        ("tier_corrupt", 2, 4),
+        ("tier_empty_read@2", 2, 1),
+    ],
+)
+def test_a_hit_is_as_long_as_what_came(switch: str, hits: int, fired: int) -> None:
+    async def scene(stage: Stage, _tier: DictTier) -> None:
+        stage.switch(switch)
+        await store(stage)
+        assert await look(stage) == hits
+        assert stage.fired() == [fired]
+        assert left(stage) == stage.locks() == 2 * hits  # no half of a chunk, and nothing reserved
+
+    on_l2(scene)
+
+
+def test_every_switch_has_a_row() -> None:
+    assert SWITCHES == [
+        "tier_read_error",
+        "tier_short_read",
+        "tier_write_error",
+        "tier_enospc",
+        "tier_stall",
+        "tier_lies",
+        "tier_corrupt",
+        "tier_empty_read",
+    ]
+
+
+@pytest.mark.parametrize("switch", ["tier_read_error@1", "tier_short_read@1", "tier_lies@1"])
+def test_what_was_not_read_is_read_the_next_time_and_right(switch: str) -> None:
+    async def scene(stage: Stage, _tier: DictTier) -> None:
+        stage.switch(switch)
+        await store(stage)
+        assert await look(stage) == 0
+        assert await look(stage) == 2
+        for rank in range(2):
+            assert await stage.retrieve("a", rank) == DONE
+            assert stage.restored(rank).all()
+
+    on_l2(scene)
+
+
+def test_a_flipped_bit_is_served_and_is_the_only_one() -> None:
+    async def scene(stage: Stage, _tier: DictTier) -> None:
+        stage.switch("tier_corrupt@1")
+        await store(stage)
+        assert await look(stage) == 2
+        wrong = 0
+        for rank in range(2):
+            assert await stage.retrieve("a", rank) == DONE
+            for page in stage.pages[rank]:
+                wrong += int.from_bytes((page[:, TO] ^ page[:, FROM]).tobytes(), "big").bit_count()
+        assert wrong == 1
+
+    on_l2(scene)
+
+
+def test_an_empty_read_is_served_as_zeros() -> None:
+    async def scene(stage: Stage, _tier: DictTier) -> None:
+        stage.switch("tier_empty_read")
+        await store(stage)
+        assert await look(stage) == 2
+        assert await stage.retrieve("a", 0) == DONE
+        assert not any(page[:, TO].any() for page in stage.pages[0])
+
+    on_l2(scene)
+
+
+@pytest.mark.parametrize(
+    ("switch", "said"),
+    [
+        ("tier_enospc", "a chunk was not written: fault tier_enospc: ENOSPC, No space left"),
+        ("tier_write_error", "a chunk was not written: fault tier_write_error: EIO, Input/output"),
+    ],
+)
+def test_a_refused_write_is_told_and_backs_nothing(switch: str, said: str) -> None:
+    async def scene(stage: Stage, tier: DictTier) -> None:
+        stage.switch(switch)
+        for rank in range(2):
+            assert await stage.store("a", rank) == DONE
+        backing = backing_of(stage)
+        await backing.drain()
+        totals = backing.totals()
+        assert (totals.failed_writes, totals.written_objects) == (OBJECTS, 0)
+        assert len(stage.core.cache.unbacked()) == OBJECTS
+        assert not tier.objects
+        assert said in stage.lines[0]
+
+    on_l2(scene)
+
+
+def test_errors_and_misses_are_counted_as_the_tiers_own() -> None:
+    async def scene(stage: Stage, _tier: DictTier) -> None:
+        await store(stage)
+        for switch, errors, misses in (
+            ("tier_read_error", 2, 0),
+            ("tier_short_read", 2, 0),
+            ("tier_lies", 0, 2),
+        ):
+            stage.switch(switch)
+            assert await look(stage) == 0
+            stats = backing_of(stage).tiers[0].stats
+            assert (stats.errors, stats.misses) == (errors, misses)
+            assert stats.objects == OBJECTS
+
+    on_l2(scene)
+
+
+def test_a_liar_says_yes_to_what_it_never_had_and_gives_nothing() -> None:
+    async def main() -> None:
+        tier, out = DictTier(), memoryview(bytearray(8))
+
+        async def scene(stage: Stage) -> None:
+            stage.switch("tier_lies@1")
+            [liar] = backing_of(stage).tiers
+            assert await liar.probe([OBJECT]) == 1
+            with pytest.raises(TierMissError, match="it was there a moment ago"):
+                await liar.read(OBJECT, out)
+            await liar.write(OBJECT, memoryview(b"8 bytes!"))
+            assert await liar.probe([OBJECT]) == 1
+            await liar.read(OBJECT, out)
+            assert bytes(out) == b"8 bytes!"
+
+        await asyncio.to_thread(play, scene, (tier,))
+
+    asyncio.run(main())
+
+
+def test_a_stalled_tier_holds_up_its_own_lookup_alone() -> None:
+    clock = HeldClock()
+
+    async def scene(stage: Stage, _tier: DictTier) -> None:
+        stage.switch("tier_stall:3s")
+        await store(stage)
+        assert await stage.lookup("a") is VOID
+        for _ in range(20):
+            await asyncio.sleep(0)
+            assert await stage.call(Op.PING, None) is True
+            assert await stage.call(Op.QUERY_PREFETCH_STATUS, "a") is VOID
+        assert clock.asked_ns == [3 * NS_PER_S]
+        clock.gate.set()
+        assert await look(stage) == 2
+        assert set(clock.asked_ns) == {3 * NS_PER_S}
+        for rank in range(2):
+            assert await stage.retrieve("a", rank) == DONE
+            assert stage.restored(rank).all()
+
+    on_l2(scene, clock)
+
+
+@pytest.mark.parametrize("stalled", ["@1", "@2..3"], ids=["probe", "reads"])
+def test_whoever_gives_up_a_stalled_lookup_leaves_nothing(stalled: str) -> None:
+    async def scene(stage: Stage, _tier: DictTier) -> None:
+        stage.switch(f"tier_stall:3s{stalled}")
+        await store(stage)
+        assert await stage.lookup("a") is VOID
+        for _ in range(20):
+            await asyncio.sleep(0)
+        await stage.call(Op.END_SESSION, "a")
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert stage.locks() == left(stage) == 0
+        stage.switch()
+        assert await look(stage) == 2
+
+    on_l2(scene, HeldClock())
+
+
+def test_a_ping_is_answered_while_l2_hangs() -> None:
+    """Over the wire, on the very connection that looks up."""
+
+    async def main() -> None:
+        clock = HandClock()
+        served = serving(clock=clock, l2=("mock://1/",), faults=("tier_stall:3s",))
+        async with served as server, connected(server.rpc_port) as [client]:
+            assert await client.call(Op.REGISTER_ENGINE_DRIVEN, ENGINE) is not None
+            assert await client.call(Op.LOOKUP, key("a", worker_id=None), 1) is VOID
+            for _ in range(3):
+                assert await client.call(Op.PING, None) is True
+                assert await client.call(Op.QUERY_PREFETCH_STATUS, "a") is VOID
+            clock.time_ns += 2 * NS_PER_S
+            assert await client.call(Op.QUERY_PREFETCH_STATUS, "a") is VOID
+            hits = VOID
+            while hits is VOID:
+                clock.time_ns += NS_PER_S
+                hits = await client.call(Op.QUERY_PREFETCH_STATUS, "a")
+            assert hits == 0
+
+    asyncio.run(main())
+
+
+def test_replacing_the_set_takes_every_wrapper_out() -> None:
+    async def scene(stage: Stage, tier: DictTier) -> None:
+        backing = backing_of(stage)
+        assert backing.tiers == (tier,)
+        stage.switch("tier_lies", "tier_corrupt")
+        assert isinstance(backing.tiers[0], AlteredTier)
+        stage.switch("tier_stall")
+        assert backing.tiers[0].name == "dict"
+        stage.switch("leak_session")
+        assert backing.tiers == (tier,)
+
+    on_l2(scene)
+
+
+def test_a_server_without_l2_refuses_and_keeps_its_set() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.switch("leak_session")
+        with pytest.raises(UsageError, match="this server has no L2 tier"):
+            stage.switch("drop_store", "tier_enospc")
+        assert [f["fault"] for f in stage.board.document()["faults"]] == ["leak_session"]
+
+    play(scene)
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+def test_a_fault_that_does_not_fire_changes_nothing(switch: str) -> None:
+    async def scene(stage: Stage, tier: DictTier) -> None:
+        stage.switch(f"{switch}@1000")
+        await store(stage)
+        assert await look(stage) == 2
+        for rank in range(2):
+            assert await stage.retrieve("a", rank) == DONE
+            assert stage.restored(rank).all()
+        assert stage.fired() == [0]
+        [around] = backing_of(stage).tiers
+        await around.flush()
+        await around.close()
+        assert not tier.open
+        with pytest.raises(TierError):
+            await around.read(OBJECT, memoryview(bytearray(8)))
+
+    on_l2(scene)

@@ -1,0 +1,119 @@
+"""Stores that wait for room, and whose client is gone when it comes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from benchserver.refserver.arena import Arena
+from benchserver.refserver.backing import Backing
+from benchserver.refserver.cache import Cache, ObjectKey
+from benchserver.refserver.core import Core
+from benchserver.refserver.engine_ops import EngineOps
+from benchserver.refserver.mapped_ops import MappedOps
+from benchserver.refserver.refusal import RefusalError
+from protocol.handles import CPU_EVENT_STUB
+from protocol.messages import VOID
+from protocol.ops import Op
+from tests.benchserver.refserver.tiers.reference import DictTier
+from tests.faultstage import DONE, FROM, L1_BYTES, Stage, client_memory, empty_stage, key
+
+
+class Gated(DictTier):
+    """A tier that takes nothing before its gate is open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = asyncio.Event()
+
+    async def write(self, key: ObjectKey, data: memoryview) -> None:
+        await self.gate.wait()
+        await super().write(key, data)
+
+
+@contextmanager
+def named(arena: Arena) -> Iterator[None]:
+    """Let an arena pass for a shared pool, in which clients may write."""
+    arena.name = "pool"
+    try:
+        yield
+    finally:
+        arena.name = ""
+
+
+def play(scene: Callable[[Stage, Gated], Awaitable[None]]) -> None:
+    """Run a scene on a server whose L1 is full, and whose L2 is written to as it evicts."""
+
+    async def main(stage: Stage) -> None:
+        tier = Gated()
+        cache = Cache(L1_BYTES)
+        backing = Backing(
+            (tier,),
+            cache=cache,
+            arena=stage.core.arena,
+            clock=stage.core.clock,
+            journal=stage.core.journal,
+            write="evict",
+        )
+        core: Core = replace(stage.core, cache=cache, backing=backing)
+        stage.core = core
+        stage.handlers = {**EngineOps(core).table(), **MappedOps(core).table()}
+        full = cache.reserve([ObjectKey(bytes(32), "m", 1, 0, "")], (L1_BYTES,), 0)
+        cache.commit(full.only_slots())
+        await scene(stage, tier)
+        await backing.close()
+        assert cache.counts(0).reserved == 0
+
+    with empty_stage() as stage, named(stage.core.arena):
+        asyncio.run(main(stage))
+
+
+async def waiting(call: Awaitable[Any]) -> asyncio.Future[Any]:
+    future = asyncio.ensure_future(call)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not future.done()
+    return future
+
+
+def test_a_mapped_client_that_is_gone_keeps_its_memory_until_its_store_ends() -> None:
+    async def scene(stage: Stage, tier: Gated) -> None:
+        with client_memory(1) as (handles, _):
+            args: tuple[Any, ...] = (0, handles, "m", 2, "vllm", {"kv_layout": "NHD"}, [])
+            assert await stage.call(Op.REGISTER_KV_CACHE, *args) is VOID
+            store = stage.call(Op.STORE, key("a", 0), 0, [FROM], CPU_EVENT_STUB)
+            store_task = await waiting(store)
+            await stage.call(Op.UNREGISTER_KV_CACHE, 0)
+            tier.gate.set()
+            assert await store_task == DONE
+            assert stage.core.cache.totals().stored_objects == 3
+
+    play(scene)
+
+
+def test_an_engine_that_is_gone_gets_no_slots() -> None:
+    fields = {
+        "instance_id": 7,
+        "model_name": "m",
+        "world_size": 2,
+        "block_size": 2,
+        "num_layers": 2,
+        "hidden_dim_size": 4,
+        "dtype_str": "float16",
+        "use_mla": False,
+    }
+
+    async def scene(stage: Stage, tier: Gated) -> None:
+        await stage.call(Op.REGISTER_ENGINE_DRIVEN, fields)
+        plan = await waiting(stage.call(Op.PREPARE_STORE, key("a", 0), 7))
+        await stage.call(Op.UNREGISTER_ENGINE_DRIVEN, 7)
+        tier.gate.set()
+        with pytest.raises(RefusalError, match="unregistered while it waited"):
+            await plan
+
+    play(scene)
