@@ -7,7 +7,7 @@ import ipaddress
 import os
 import re
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
@@ -40,6 +40,9 @@ class TransferChoice(enum.Enum):
     ENGINE_DRIVEN = "engine_driven"
 
 
+_HTTP_TOKEN = re.compile(r"[!-~]{1,4096}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
     """Everything that decides a run.  Times in seconds as users give them; `end` None: for ever.
@@ -67,6 +70,8 @@ class RunConfig:
     timeout_s: float
     visible_within_s: float
     wait_ready_s: float
+    http_token: str = field(default="", repr=False)
+    """What HTTP requests bring; a secret, so no report shows it."""
     own_server: bool = False
     """The target is an embedded server that was started for this run."""
 
@@ -122,6 +127,11 @@ def check_config(config: RunConfig) -> None:
             f"{len(config.spec.groups)}; use lmcache_driven"
         )
     _check_transport(config)
+    if config.http_token and not _HTTP_TOKEN.fullmatch(config.http_token):
+        raise UsageError(
+            "the HTTP token must be 1 to 4096 printable ASCII characters without spaces (it is "
+            "not shown here)"
+        )
     if config.server_release:
         # Loaded here: wrong usage is told without the protocol.
         from protocol.dialects import dialect_of

@@ -31,6 +31,7 @@ from protocol.fields import (
     RETRIEVE_PLAN,
     STORE_PLAN,
     STR,
+    STRS,
     TRANSFER,
     Field,
     InlineForm,
@@ -106,6 +107,10 @@ class Dialect:
         """Tell whether LOOKUP answers a job id, by which its status is asked (0.4.1 to 0.4.3)."""
         return self.ops[Op.LOOKUP].result is not None
 
+    def named(self, op: Op, args: Sequence[Any]) -> dict[str, Any]:
+        """Return a request's payload by field name."""
+        return dict(zip((f.name for f in self.ops[op].payload), args, strict=True))
+
     def arguments(self, op: Op, values: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return those of the named values that this generation sends, in its order.
 
@@ -165,6 +170,7 @@ def _shapes(
         Op.LOOKUP: _Shape((key, _TP_SIZE)),
         Op.QUERY_PREFETCH_STATUS: _Shape((_REQUEST,), INT, pending=True),
         Op.WAIT_PREFETCH_STATUS: _Shape((_REQUEST, Field("timeout_s", FLOAT)), INT, pending=True),
+        Op.QUERY_PREFETCH_LOOKUP_HITS: _Shape((_REQUEST,), INT, pending=True),
         Op.FREE_LOOKUP_LOCKS: _Shape((key, _TP_SIZE)),
         Op.END_SESSION: _Shape((_REQUEST,)),
         Op.REGISTER_ENGINE_DRIVEN: _Shape((Field("registration", MAP),), POOL_INFO),
@@ -176,6 +182,7 @@ def _shapes(
         Op.CLEAR: _Shape((Field("force", BOOL),)),
         Op.GET_CHUNK_SIZE: _Shape((), INT),
         Op.PING: _Shape((Field("instance_id", OPT_INT),), BOOL),
+        Op.GET_EXPERIMENTAL: _Shape((), STRS),
         Op.NOOP: _Shape((), STR),
     }
 
@@ -212,7 +219,6 @@ def _numbered(first: int, ops: Sequence[Op | None]) -> dict[Op, int]:
     return {op: number for number, op in enumerate(ops, first) if op is not None}
 
 
-_HITS = None  # QUERY_PREFETCH_LOOKUP_HITS
 _REPORT = None  # REPORT_BLOCK_ALLOCATION
 _BLEND = None  # three ids that moved STORE and RETRIEVE up in 0.5.3
 
@@ -227,19 +233,43 @@ _IDS_041 = _numbered(
 _IDS_042 = _numbered(
     1, (*_MAPPED_OPS, *_DATA_OPS, *_CLOSE_OPS, Op.CLEAR, Op.GET_CHUNK_SIZE, Op.PING, Op.NOOP)
 )
-_IDS_043 = _numbered(1, (*_MAPPED_OPS, *_DATA_OPS, _HITS, *_CLOSE_OPS, *_TAIL_OPS))
+_IDS_043 = _numbered(
+    1, (*_MAPPED_OPS, *_DATA_OPS, Op.QUERY_PREFETCH_LOOKUP_HITS, *_CLOSE_OPS, *_TAIL_OPS)
+)
 # The engine-driven registration has no end of its own: UNREGISTER_KV_CACHE ends both.
 _IDS_046 = _numbered(
     1,
     (
-        *(*_MAPPED_OPS, *_DATA_OPS, _HITS, *_CLOSE_OPS),
+        *(*_MAPPED_OPS, *_DATA_OPS, Op.QUERY_PREFETCH_LOOKUP_HITS, *_CLOSE_OPS),
         *(Op.REGISTER_ENGINE_DRIVEN, *_ENGINE_OPS[2:], *_TAIL_OPS),
     ),
 )
-_IDS_047 = _numbered(1, (*_MAPPED_OPS, *_DATA_OPS, _HITS, *_CLOSE_OPS, *_ENGINE_OPS, *_TAIL_OPS))
-_WAITED = (*_DATA_OPS, Op.WAIT_PREFETCH_STATUS, _HITS, *_CLOSE_OPS, *_ENGINE_OPS, *_TAIL_OPS)
+_IDS_047 = _numbered(
+    1,
+    (
+        *_MAPPED_OPS,
+        *_DATA_OPS,
+        Op.QUERY_PREFETCH_LOOKUP_HITS,
+        *_CLOSE_OPS,
+        *_ENGINE_OPS,
+        *_TAIL_OPS,
+    ),
+)
+_WAITED = (
+    *_DATA_OPS,
+    Op.WAIT_PREFETCH_STATUS,
+    Op.QUERY_PREFETCH_LOOKUP_HITS,
+    *_CLOSE_OPS,
+    *_ENGINE_OPS,
+    *_TAIL_OPS,
+)
 _IDS_050 = _numbered(1, (*_MAPPED_OPS, *_WAITED))
-_IDS_053 = _numbered(1, (*_MAPPED_OPS, _BLEND, _BLEND, _BLEND, *_WAITED))
+_BLENDED = _numbered(1, (*_MAPPED_OPS, _BLEND, _BLEND, _BLEND, *_WAITED))
+_IDS_053 = {**_BLENDED, Op.GET_EXPERIMENTAL: 40}
+_IDS_055 = {**_BLENDED, Op.GET_EXPERIMENTAL: 32}
+_IDS_056: dict[Op, int] = {
+    op: number for op, number in _IDS_055.items() if op is not Op.QUERY_PREFETCH_LOOKUP_HITS
+}
 
 _SHAPES_056 = _shapes(_KEY_FIELDS_055)
 _CLEAR_ALL = _without(_SHAPES_056[Op.CLEAR], "force")
@@ -271,6 +301,7 @@ _SHAPES_043 = {
     ),
     Op.LOOKUP: replace(_FLAT_041[Op.LOOKUP], result=INT),
     Op.QUERY_PREFETCH_STATUS: _JOB,
+    Op.QUERY_PREFETCH_LOOKUP_HITS: _JOB,
 }
 _SHAPES_041 = {
     **_SHAPES_043,
@@ -290,7 +321,7 @@ _SHAPES_057 = {
 V056 = Dialect(
     name="0.5.6",
     releases=("0.5.6",),
-    ops=_rows(_SHAPES_056, _IDS_053),
+    ops=_rows(_SHAPES_056, _IDS_056),
     key_fields=_KEY_FIELDS_055,
     inline=_TORCH_STREAM,
     http=HTTP_051,
@@ -301,7 +332,7 @@ V057 = replace(
     V056,
     name="0.5.7",
     releases=("0.5.7rc2",),
-    ops=_rows(_SHAPES_057, _IDS_053),
+    ops=_rows(_SHAPES_057, _IDS_056),
     key_fields=_KEY_FIELDS_057,
     inline=_ENVELOPE,
 )
@@ -309,7 +340,7 @@ V055 = replace(
     V056,
     name="0.5.5",
     releases=("0.5.5",),
-    ops=_rows(_SHAPES_055, _IDS_053),
+    ops=_rows(_SHAPES_055, _IDS_055),
     op_names=False,
 )
 V054 = replace(

@@ -39,7 +39,7 @@ def encode_envelope(tensors: Sequence[InlineTensor]) -> bytes:
     return packed
 
 
-def decode_envelope(stream: bytes) -> list[InlineTensor]:
+def decode_envelope(stream: bytes | memoryview) -> list[InlineTensor]:
     """Read the map; RemoteProtocolError for anything else. The data are copied once."""
     try:
         value = msgpack.unpackb(stream)

@@ -57,7 +57,7 @@ class InlineForm:
 
     name: str
     encode: Callable[[Sequence[InlineTensor]], bytes]
-    decode: Callable[[bytes], Sequence[InlineTensor]]
+    decode: Callable[[bytes | memoryview], Sequence[InlineTensor]]
 
 
 def _same(value: Any) -> Any:
@@ -85,6 +85,11 @@ STR = _plain("str", "a string", lambda v: isinstance(v, str))
 BYTES = _plain("bytes", "bytes", lambda v: isinstance(v, bytes | memoryview))
 # Top-level bools and integers are interchangeable since 0.4.7.
 BOOL = _plain("bool", "a bool", lambda v: isinstance(v, int))
+STRS = _plain(
+    "strs",
+    "an array of strings",
+    lambda v: isinstance(v, list) and all(isinstance(i, str) for i in v),
+)
 FLOAT = _plain("float", "a number", lambda v: is_int(v) or isinstance(v, float))
 MAP = _plain("map", "a map", lambda v: isinstance(v, dict))
 MAPS = _plain(

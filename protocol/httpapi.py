@@ -30,12 +30,12 @@ class HttpRoutes:
     checksums_by_query: GET with a query string in place of POST with a JSON body.
     """
 
-    health: str = "/healthcheck"
-    version: str = "/version"
-    status: str = "/status"
-    config: str = "/config"
-    clear: str = "/cache/clear"
-    checksums: str = "/cache/checksums"
+    health: str = HEALTH_PATH
+    version: str = VERSION_PATH
+    status: str = STATUS_PATH
+    config: str = CONFIG_PATH
+    clear: str = CLEAR_PATH
+    checksums: str = CHECKSUMS_PATH
     checksums_by_query: bool = False
 
 

@@ -20,6 +20,7 @@ class Op(enum.Enum):
     LOOKUP = "lookup"
     QUERY_PREFETCH_STATUS = "query_prefetch_status"
     WAIT_PREFETCH_STATUS = "wait_prefetch_status"
+    QUERY_PREFETCH_LOOKUP_HITS = "query_prefetch_lookup_hits"
     FREE_LOOKUP_LOCKS = "free_lookup_locks"
     END_SESSION = "end_session"
     REGISTER_ENGINE_DRIVEN = "register_kv_cache_engine_driven_context"
@@ -31,6 +32,7 @@ class Op(enum.Enum):
     CLEAR = "clear"
     GET_CHUNK_SIZE = "get_chunk_size"
     PING = "ping"
+    GET_EXPERIMENTAL = "get_experimental"
     NOOP = "noop"
 
     # Members are equal only to themselves; hashing the name instead costs more than a lookup.
@@ -64,6 +66,8 @@ TRAITS: dict[Op, OpTraits] = {
     # The first answer that is not "pending" consumes the result (0.4.4 and later).
     Op.QUERY_PREFETCH_STATUS: OpTraits(idempotent=False),
     Op.WAIT_PREFETCH_STATUS: OpTraits(idempotent=False),
+    # Asking for the hits of a running lookup does not consume its result (0.4.3 to 0.5.5).
+    Op.QUERY_PREFETCH_LOOKUP_HITS: _PLAIN,
     Op.FREE_LOOKUP_LOCKS: OpTraits(idempotent=False, gives_locks=True),
     Op.END_SESSION: _PLAIN,
     Op.REGISTER_ENGINE_DRIVEN: _PLAIN,
@@ -75,5 +79,6 @@ TRAITS: dict[Op, OpTraits] = {
     Op.CLEAR: _PLAIN,
     Op.GET_CHUNK_SIZE: _PLAIN,
     Op.PING: _PLAIN,
+    Op.GET_EXPERIMENTAL: _PLAIN,
     Op.NOOP: _PLAIN,
 }

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from benchserver.cli.httptoken import hide_from_process_list, read_token
 from benchserver.config import (
     DEFAULT_BLOCK_SIZE,
     DEFAULT_NUM_BLOCKS,
@@ -29,6 +30,9 @@ _SEED_BITS = 32
 def build_config(options: Mapping[str, Any]) -> RunConfig:
     """Return the run's configuration; UsageError for what cannot be asked for."""
     spec = _spec(options)
+    token = read_token(options["http_token"], options["http_token_file"])
+    if token:
+        hide_from_process_list(token)
     seed = options["seed"]
     config = RunConfig(
         rpc_url=normalize_rpc_url(options["rpc_url"]),
@@ -48,6 +52,7 @@ def build_config(options: Mapping[str, Any]) -> RunConfig:
         partial_every=options["partial_retrieve_every"],
         require_transport=options["require_transport"] or "",
         server_release=options["server_release"],
+        http_token=token,
         timeout_s=options["timeout"],
         visible_within_s=options["visible_within"],
         wait_ready_s=options["wait_ready"],

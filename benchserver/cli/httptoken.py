@@ -1,4 +1,4 @@
-"""The HTTP token of `serve`: where it comes from, and that the process list does not show it."""
+"""The HTTP token: where it comes from, and that the process list does not show it."""
 
 from __future__ import annotations
 

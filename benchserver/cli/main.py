@@ -109,10 +109,25 @@ def _print_faults(ctx: click.Context, param: click.Parameter, value: bool) -> No
     help="Leave out the digest cross-check (and accept a server without HTTP).",
 )
 @click.option(
+    "--http-token",
+    default=None,
+    envvar="BENCH_SERVER_HTTP_TOKEN",
+    metavar="TOKEN",
+    help="Send 'Authorization: Bearer TOKEN' with every HTTP request; better from the "
+    "environment, BENCH_SERVER_HTTP_TOKEN, or a file.",
+)
+@click.option(
+    "--http-token-file",
+    default=None,
+    metavar="PATH",
+    help="Read that token from a file: its first and only line.",
+)
+@click.option(
     "--server-release",
     default="",
     metavar="X.Y.Z",
-    help="Speak as to this server release, instead of asking /version.",
+    help="Speak as to this server release, instead of asking /version or, where that does not "
+    "answer, the server itself.",
 )
 @click.option(
     "--mode",
@@ -278,6 +293,14 @@ def cli(ctx: click.Context, /, **options: Any) -> int:
 
 
 @cli.command(context_settings={"auto_envvar_prefix": "BENCH_SERVER_SERVE"})
+@click.option(
+    "--as",
+    "release",
+    default="0.5.6",
+    show_default=True,
+    metavar="X.Y.Z",
+    help="Speak as this server release, 0.4.6 or later.",
+)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address of the ZMQ port.")
 @click.option(
     "--port",

@@ -26,6 +26,7 @@ def run_server(options: Mapping[str, Any]) -> int:
         hide_from_process_list(token)
     config = ServerConfig(
         l1_bytes=int(options["l1_size_gb"] * _GIB),
+        release=options["release"],
         host=options["host"],
         port=options["port"],
         http_host=options["http_host"],

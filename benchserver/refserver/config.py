@@ -8,13 +8,16 @@ from typing import Literal, get_args
 
 from benchserver.errors import UsageError
 from benchserver.refserver.tiers.url import parse_tier_url
+from protocol.dialects import Dialect, dialect_of, known_releases
 
 TransferMode = Literal["auto", "lmcache_driven", "engine_driven"]
 L2Write = Literal["through", "evict"]
 
 ENGINE_NAME = "bench-server"
-VERSION = "0.5.6-embedded"
-"""Answer of `/version`: the wire is that of 0.5.6, and the suffix says who is speaking."""
+VERSION_SUFFIX = "-embedded"
+"""Behind the release in the answer of `/version`: says who is speaking."""
+
+DEFAULT_RELEASE = "0.5.6"
 
 POOL_PREFIX = "lmcache_l1_pool_"
 """Stock servers name their shared pool with it (0.4.7 to 0.5.6)."""
@@ -35,16 +38,25 @@ _HTTP_TOKEN = re.compile(rf"[!-~]{{1,{MAX_TOKEN_CHARS}}}")
 _POOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 
 
+def spoken_releases() -> tuple[str, ...]:
+    """Return the releases that the server can speak as, newest first.
+
+    Only those whose rows a real server has confirmed, and which can serve a CPU client.
+    """
+    return tuple(release for release in known_releases() if dialect_of(release).verified)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
     """One embedded server.
 
     `port` and `http_port` 0 mean any free port.  `l1_bytes` is the arena's size.  `shm_name` ""
     means no shared pool: engine-driven chunks then travel inline.  `faults` are switched on from
-    the start.
+    the start.  `release` is the server release whose wire is spoken.
     """
 
     l1_bytes: int
+    release: str = DEFAULT_RELEASE
     host: str = "127.0.0.1"
     port: int = 0
     http_host: str = "127.0.0.1"
@@ -84,6 +96,12 @@ class ServerConfig:
         if self.transfer_mode not in get_args(TransferMode):
             modes = ", ".join(get_args(TransferMode))
             raise UsageError(f"transfer_mode is {self.transfer_mode!r}, expected one of {modes}")
+        if self.release not in spoken_releases():
+            raise UsageError(
+                f"release is {self.release!r}, expected one of {', '.join(spoken_releases())}"
+            )
+        if not (self.serves_mapped or self.serves_engine_driven):
+            raise UsageError(f"{self.release} has no transfer mode {self.transfer_mode}")
         self._check_times()
         for name in ("eviction_trigger_watermark", "eviction_ratio"):
             share = getattr(self, name)
@@ -129,14 +147,24 @@ class ServerConfig:
             )
 
     @property
+    def dialect(self) -> Dialect:
+        """Return the wire that is spoken."""
+        return dialect_of(self.release)
+
+    @property
+    def version(self) -> str:
+        """Return the answer of `/version`."""
+        return self.release + VERSION_SUFFIX
+
+    @property
     def serves_mapped(self) -> bool:
         """Tell whether clients may register KV tensors for the server to map."""
-        return self.transfer_mode != "engine_driven"
+        return self.transfer_mode != "engine_driven" and self.dialect.maps_cpu
 
     @property
     def serves_engine_driven(self) -> bool:
         """Tell whether clients may copy chunks themselves."""
-        return self.transfer_mode != "lmcache_driven"
+        return self.transfer_mode != "lmcache_driven" and self.dialect.engine_driven
 
     @property
     def pool_name(self) -> str:

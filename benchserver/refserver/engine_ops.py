@@ -23,7 +23,7 @@ from protocol.keys import CacheKey
 from protocol.messages import VOID, PoolInfo, RetrievePlan, StorePlan
 from protocol.messages import Slot as WireSlot
 from protocol.ops import Op
-from protocol.tensors import InlineTensor, decode_tensor_list, encode_tensor_list
+from protocol.tensors import InlineTensor
 from protocol.values import clip
 
 _NO_PLAN = RetrievePlan(success=False, data=b"", slots=())
@@ -55,7 +55,7 @@ class EngineOps:
         """Return the handlers by operation."""
         return {
             Op.REGISTER_ENGINE_DRIVEN: self._register,
-            Op.UNREGISTER_ENGINE_DRIVEN: self._unregister,
+            Op.UNREGISTER_ENGINE_DRIVEN: self.unregister,
             Op.PREPARE_STORE: self._prepare_store,
             Op.COMMIT_STORE: self._commit_store,
             Op.PREPARE_RETRIEVE: self._prepare_retrieve,
@@ -88,10 +88,13 @@ class EngineOps:
             raise RefusalError("too many registered instances")
         else:
             core.registry.engine[instance_id] = instance
+        if core.config.dialect.ops[Op.REGISTER_ENGINE_DRIVEN].result is None:
+            return VOID  # 0.4.6 has no shared pool to name
         pool_bytes = core.arena.nbytes if core.arena.name else 0
         return PoolInfo(shm_name=core.arena.name, pool_bytes=pool_bytes)
 
-    async def _unregister(self, args: Sequence[Any]) -> Any:
+    async def unregister(self, args: Sequence[Any]) -> Any:
+        """UNREGISTER of an engine-driven instance; an unknown one is no error."""
         self.drop_instance(args[0])
         return VOID
 
@@ -140,7 +143,7 @@ class EngineOps:
     ) -> bool:
         core = self._core
         try:
-            tensors = await core.copier.run(decode_tensor_list, data)
+            tensors = await core.copier.run(core.config.dialect.inline.decode, data)
         except RemoteProtocolError as error:
             raise RefusalError(f"COMMIT_STORE: {error}") from error
         reservation = await core.reserve(objects, (instance.object_bytes,))
@@ -172,7 +175,8 @@ class EngineOps:
             return _NO_PLAN
         if not core.arena.name:
             try:
-                data = await core.copier.run(_encode_slots, core.arena, slots, instance)
+                tensors = _tensors_of(core.arena, slots, instance)
+                data = await core.copier.run(core.config.dialect.inline.encode, tensors)
             finally:
                 core.cache.end_read(slots)
             return RetrievePlan(success=True, data=data, slots=())
@@ -220,10 +224,11 @@ def _write_slots(arena: Arena, slots: Sequence[Slot], chunks: Sequence[bytes | m
         arena.view(slot.offset, slot.nbytes)[:] = np.frombuffer(chunk, dtype=np.uint8)
 
 
-def _encode_slots(arena: Arena, slots: Sequence[Slot], instance: EngineInstance) -> bytes:
-    return encode_tensor_list(
-        [
-            InlineTensor(instance.dtype, instance.shape, arena.view(slot.offset, slot.nbytes).data)
-            for slot in slots
-        ]
-    )
+def _tensors_of(
+    arena: Arena, slots: Sequence[Slot], instance: EngineInstance
+) -> list[InlineTensor]:
+    """Return stored chunks as inline tensors over the arena's own memory."""
+    return [
+        InlineTensor(instance.dtype, instance.shape, arena.view(slot.offset, slot.nbytes).data)
+        for slot in slots
+    ]

@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import fields
 from http import HTTPStatus
 from typing import Any
 
@@ -19,7 +21,6 @@ from aiohttp import web
 from benchserver.errors import FatalError, UsageError
 from benchserver.refserver import checksums, objects
 from benchserver.refserver.authorization import CHALLENGE, is_authorized
-from benchserver.refserver.config import VERSION
 from benchserver.refserver.core import Core
 from benchserver.refserver.faults.board import Switchboard
 from benchserver.refserver.faults.call import HttpAnswer
@@ -31,6 +32,9 @@ from benchserver.refserver.registry import MappedInstance
 from benchserver.refserver.status import config_document, status_document
 from protocol import httpapi
 from protocol.values import clip, is_int, is_int_list
+
+LATEST = httpapi.HTTP_051
+_MAX_QUERY_IDS = 1 << 20
 
 MAX_BODY_BYTES = 16 << 20
 """Room for a million block ids."""
@@ -61,24 +65,29 @@ class HttpServer:
         self._core = core
         self._board = board
         self._exposition = Exposition(core, meter)
-        token = core.config.http_token
+        token, routes = core.config.http_token, core.config.dialect.http
+        named_now = {getattr(routes, f.name): getattr(LATEST, f.name) for f in fields(LATEST)}
         guards = [_authorizing(token)] if token else []
         app = web.Application(
             client_max_size=MAX_BODY_BYTES,
-            middlewares=[*guards, _tampering(board), _answer_errors],
+            middlewares=[*guards, _tampering(board, named_now), _answer_errors],
         )
         app.add_routes(
             [
                 web.get("/", _root),
-                web.get(httpapi.HEALTH_PATH, _health),
-                web.get(httpapi.VERSION_PATH, _version),
-                web.get(httpapi.STATUS_PATH, self._status),
-                web.get(httpapi.CONFIG_PATH, self._config),
+                web.get(routes.health, _health),
+                web.get(routes.version, self._version),
+                web.get(routes.status, self._status),
+                web.get(routes.config, self._config),
                 web.get(httpapi.METRICS_PATH, self._metrics),
                 web.get(httpapi.OBJECTS_PATH, self._list_objects),
                 web.delete(httpapi.OBJECTS_PATH, self._delete_objects),
-                web.post(httpapi.CHECKSUMS_PATH, self._checksums),
-                web.post(httpapi.CLEAR_PATH, self._clear),
+                web.get(routes.checksums, self._checksums_by_query)
+                if routes.checksums_by_query
+                else web.post(routes.checksums, self._checksums),
+                web.post(
+                    routes.clear, self._clear if routes.clear == LATEST.clear else self._clear_all
+                ),
                 web.get(FAULTS_PATH, self._faults),
                 web.post(FAULTS_PATH, self._replace_faults),
             ]
@@ -104,6 +113,9 @@ class HttpServer:
     async def close(self) -> None:
         """Stop serving and close every connection."""
         await self._runner.cleanup()
+
+    async def _version(self, _request: web.Request) -> web.Response:
+        return web.json_response(self._core.config.version)
 
     async def _status(self, _request: web.Request) -> web.Response:
         return web.json_response(status_document(self._core))
@@ -152,9 +164,21 @@ class HttpServer:
         self._core.cache.clear(force=force, now_ns=self._core.clock.now_ns())
         return web.json_response({"status": "ok", "cleared": {"tier": "l1"}})
 
+    async def _clear_all(self, _request: web.Request) -> web.Response:
+        """POST /clear-cache, which asks no question (0.5.0 and before)."""
+        self._core.cache.clear(force=True, now_ns=self._core.clock.now_ns())
+        return web.json_response({"status": "ok"})
+
     async def _checksums(self, request: web.Request) -> web.Response:
-        body = await _json_map(request)
-        block_ids, size, instance_id, layerwise = _checksum_fields(body)
+        return await self._digests(*_checksum_fields(await _json_map(request)))
+
+    async def _checksums_by_query(self, request: web.Request) -> web.Response:
+        """GET /kvcache/check (0.5.0 and before)."""
+        return await self._digests(*_checksum_query(request.query))
+
+    async def _digests(
+        self, block_ids: list[int], size: int, instance_id: int, layerwise: bool
+    ) -> web.Response:
         instance = self._hashable_instance(instance_id)
         if not block_ids:
             raise _BadRequestError(HTTPStatus.BAD_REQUEST, "block_ids is required")
@@ -228,7 +252,7 @@ def _authorizing(token: str) -> Any:
     @web.middleware
     async def authorize(request: web.Request, handler: _Handler) -> web.StreamResponse:
         header = request.headers.get("Authorization", "")
-        if request.path == httpapi.HEALTH_PATH or is_authorized(header, token):
+        if request.path == LATEST.health or is_authorized(header, token):
             return await handler(request)
         return web.json_response(
             {"detail": "this server asks for a token: Authorization: Bearer TOKEN"},
@@ -239,12 +263,15 @@ def _authorizing(token: str) -> Any:
     return authorize
 
 
-def _tampering(board: Switchboard) -> Any:
-    """Return what lets the faults that are on answer in a handler's place."""
+def _tampering(board: Switchboard, named_now: Mapping[str, str]) -> Any:
+    """Return what lets the faults that are on answer in a handler's place.
+
+    Faults know paths by their latest names.
+    """
 
     @web.middleware
     async def answer(request: web.Request, handler: _Handler) -> web.StreamResponse:
-        hook = board.answer_of(request.path)
+        hook = board.answer_of(named_now.get(request.path, request.path))
         if hook is None:
             return await handler(request)
 
@@ -278,10 +305,6 @@ async def _health(_request: web.Request) -> web.Response:
     return web.json_response({"status": "healthy"})
 
 
-async def _version(_request: web.Request) -> web.Response:
-    return web.json_response(VERSION)
-
-
 async def _json(request: web.Request) -> Any:
     """Return the decoded body, whatever it is."""
     try:
@@ -309,6 +332,30 @@ def _checksum_fields(body: Mapping[str, Any]) -> tuple[list[int], int, int, bool
     if not isinstance(layerwise, bool):
         raise _unprocessable("layerwise must be a bool")
     return block_ids, size, instance_id, layerwise
+
+
+_RANGE = re.compile(r"\[(\d{1,9}),(\d{1,9})\]|(\d{1,9})")
+_QUERY_IDS = re.compile(rf"(?:{_RANGE.pattern})(?:,(?:{_RANGE.pattern}))*")
+
+
+def _checksum_query(query: Mapping[str, str]) -> tuple[list[int], int, int, bool]:
+    """Read `block_ids=0,[2,5],8&chunk_size=N&instance_id=N&layerwise=BOOL`; ranges are closed."""
+    text = query.get("block_ids", "").replace(" ", "")
+    if text and not _QUERY_IDS.fullmatch(text):
+        raise _BadRequestError(HTTPStatus.BAD_REQUEST, "Invalid block_ids format")
+    block_ids: list[int] = []
+    for first, last, single in _RANGE.findall(text):
+        ids = range(int(first), int(last) + 1) if not single else (int(single),)
+        if len(block_ids) + len(ids) > _MAX_QUERY_IDS:
+            raise _BadRequestError(HTTPStatus.BAD_REQUEST, f"more than {_MAX_QUERY_IDS} block_ids")
+        block_ids += ids
+    numbers = [query.get(name, "0") for name in ("chunk_size", "instance_id")]
+    if not all(re.fullmatch(r"-?\d{1,19}", number) for number in numbers):
+        raise _unprocessable("chunk_size and instance_id must be integers")
+    layerwise = query.get("layerwise", "false").lower()
+    if layerwise not in ("true", "false", "1", "0"):
+        raise _unprocessable(f"layerwise is {clip(layerwise)}, expected true or false")
+    return block_ids, int(numbers[0]), int(numbers[1]), layerwise in ("true", "1")
 
 
 def _fault_texts(body: Mapping[str, Any]) -> list[str]:

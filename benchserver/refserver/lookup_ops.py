@@ -33,11 +33,13 @@ class LookupOps:
             Op.LOOKUP: self._lookup,
             Op.QUERY_PREFETCH_STATUS: self._query,
             Op.WAIT_PREFETCH_STATUS: self._wait,
+            Op.QUERY_PREFETCH_LOOKUP_HITS: self._lookup_hits,
             Op.FREE_LOOKUP_LOCKS: self._free_locks,
             Op.END_SESSION: self._end_session,
             Op.CLEAR: self._clear,
             Op.GET_CHUNK_SIZE: self._chunk_size,
             Op.PING: self._ping,
+            Op.GET_EXPERIMENTAL: self._experimental,
             Op.NOOP: self._noop,
         }
 
@@ -50,7 +52,7 @@ class LookupOps:
             core.journal.line(f"LOOKUP: nobody serves {clip(key.model_name)} x{key.world_size}")
             core.sessions.put_result(key.request_id, 0, now_ns)
             return VOID
-        readers = _readers_of(key)
+        readers = self._readers_of(key, args[1])
         session = core.sessions.open(key.request_id, now_ns)
         session.hits = NO_RESULT
         session.groups = len(core.group_bytes(key.model_name, key.world_size))
@@ -106,6 +108,13 @@ class LookupOps:
         hits = self._core.sessions.take_result(request_id, self._core.clock.now_ns())
         return max(hits, 0)
 
+    async def _lookup_hits(self, args: Sequence[Any]) -> Any:
+        """The hits of a lookup that is not consumed yet, without consuming it (0.5.5, before)."""
+        request_id: str = args[0]
+        if request_id in self._jobs:
+            return VOID
+        return max(self._core.sessions.peek_result(request_id), 0)
+
     async def _wait(self, args: Sequence[Any]) -> Any:
         request_id, timeout_s = args
         task = self._jobs.get(request_id)
@@ -126,7 +135,7 @@ class LookupOps:
             # Locks belong to nobody: guessing a range could take another reader's.
             core.journal.line(f"FREE_LOOKUP_LOCKS: {clip(key.request_id)} has no lookup result")
             return VOID
-        readers = _readers_of(key)
+        readers = self._readers_of(key, args[1])
         first = max(0, key.start) // core.config.chunk_size
         rows = islice(core.rows_of(key), first, max(first, session.hits))
         for row in rows:
@@ -157,9 +166,16 @@ class LookupOps:
     async def _noop(self, _args: Sequence[Any]) -> Any:
         return "OK"
 
+    async def _experimental(self, _args: Sequence[Any]) -> Any:
+        return []
 
-def _readers_of(key: CacheKey) -> int:
-    """Return how many readers each object gets a lock for; a client must say it (0.5.5+)."""
-    if key.num_kv_readers < 1:
-        raise RefusalError(f"num_kv_readers is {key.num_kv_readers}, expected at least 1")
-    return key.num_kv_readers
+    def _readers_of(self, key: CacheKey, tp_size: int) -> int:
+        """Return how many readers each object gets a lock for.
+
+        The key must say it (0.5.5 and later); before, more workers than KV ranks share objects.
+        """
+        if not self._core.config.dialect.keys_name_readers:
+            return tp_size if tp_size > max(1, key.world_size) else 1
+        if key.num_kv_readers < 1:
+            raise RefusalError(f"num_kv_readers is {key.num_kv_readers}, expected at least 1")
+        return key.num_kv_readers

@@ -9,11 +9,10 @@ from benchserver.refserver import block_ids as ids_of
 from benchserver.refserver.block_ids import ChunkIds
 from benchserver.refserver.cache import Slot
 from benchserver.refserver.core import Core, Handler
-from benchserver.refserver.layout import layout_of
+from benchserver.refserver.layout import Format, layout_of
 from benchserver.refserver.refusal import RefusalError
 from benchserver.refserver.registry import MAX_LAYERS, MAX_WORLD_SIZE, MappedInstance
 from benchserver.refserver.transfer import ObjectCopy, retrieve_objects, store_objects
-from protocol.dialects import V056
 from protocol.handles import CPU_EVENT_STUB
 from protocol.keys import CacheKey
 from protocol.messages import VOID, TransferResult
@@ -56,7 +55,12 @@ class MappedOps:
         if not registry.has_room():
             raise RefusalError("REGISTER_KV_CACHE: too many registered instances")
         size = self._core.config.chunk_size
+        dialect = self._core.config.dialect
+        if dialect.cpu_reads_hnd:
+            hints = {**hints, "kv_layout": "HND"}
         layout = layout_of(handles, hints, infos, engine_type=engine_type, chunk_size=size)
+        if not dialect.mixed_groups and len({f is Format.MLA for f in layout.formats}) > 1:
+            raise RefusalError("this release does not map MLA tensors beside others")
         registry.mapped[instance_id] = MappedInstance(
             model_name=model_name,
             world_size=world_size,
@@ -68,6 +72,8 @@ class MappedOps:
 
     async def _unregister(self, args: Sequence[Any]) -> Any:
         self._core.registry.remove_mapped(args[0])
+        if not self._core.config.dialect.unregister_answered:
+            raise RefusalError("UNREGISTER_KV_CACHE: done, but this release never answers it")
         return VOID
 
     async def _store(self, args: Sequence[Any]) -> Any:
@@ -85,7 +91,8 @@ class MappedOps:
         if not ids_of.exist(layout, chunks):
             return self._fail(key, "STORE: a block id is out of range")
         pairs = [(found, chunks[index // groups]) for index, found in enumerate(objects)]
-        wanted = [pair for pair in pairs if not ids_of.is_null(pair[1], V056.null_block_id)]
+        null = self._core.config.dialect.null_block_id
+        wanted = [pair for pair in pairs if null is None or not ids_of.is_null(pair[1], null)]
         # In use from here on: while it waits for room, its client may be unregistered.
         with instance.in_use():
             reservation = await self._core.reserve(
@@ -117,7 +124,7 @@ class MappedOps:
         instance = self._instance(instance_id)
         if instance is None:
             self._unlock_unregistered(key)
-            return _UNREGISTERED
+            return self._unregistered()
         layout = instance.layout
         objects = self._core.objects_of(key, len(layout.groups))
         count = len(objects) // len(layout.groups)
@@ -169,6 +176,11 @@ class MappedOps:
         if instance is None:
             self._core.journal.line(f"instance {instance_id} is not registered")
         return instance
+
+    def _unregistered(self) -> TransferResult:
+        if not self._core.config.dialect.refuses_unregistered:
+            raise RefusalError("this release does not answer for an unregistered instance")
+        return _UNREGISTERED
 
     def _unlock_unregistered(self, key: CacheKey) -> None:
         """Give back the locks that a RETRIEVE of a vanished instance will not use."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import zmq
 import zmq.asyncio
@@ -21,7 +23,7 @@ from benchserver.refserver.meter import Fate, Meter
 from benchserver.refserver.refusal import RefusalError
 from benchserver.refserver.tasks import TaskScope
 from protocol import codec
-from protocol.dialects import Dialect
+from protocol.dialects import V056, Dialect
 from protocol.errors import LocalProtocolError, RemoteProtocolError
 from protocol.messages import Incoming
 from protocol.ops import Op
@@ -127,6 +129,7 @@ class RpcServer:
         try:
             request = codec.decode_request(self._dialect, frames)
             op = request.op
+            request = replace(request, args=in_order_of_handlers(self._dialect, request))
             handler = self._handlers.get(op)
             if handler is None:
                 raise RefusalError(f"{op.value} is not served in this transfer mode")
@@ -167,6 +170,32 @@ class RpcServer:
             return codec.encode_reply(self._dialect, request, result)
         except LocalProtocolError as error:
             raise RefusalError(f"the answer cannot be sent: {error}") from error
+
+
+_LEFT_OUT: Mapping[str, Any] = {
+    "engine_type": "vllm",
+    "layout_hints": {},
+    "engine_group_infos": [],
+    "instance_id": None,
+    "force": True,
+}
+"""What older releases take for granted where they have no field for it."""
+
+
+def in_order_of_handlers(dialect: Dialect, request: Incoming) -> tuple[Any, ...]:
+    """Return a request's arguments as the handlers take them, which are written for 0.5.6.
+
+    Raises RefusalError for a newer argument that asks for what only more KV groups would need.
+    """
+    row = V056.ops.get(request.op)
+    if row is None or dialect is V056:
+        return tuple(request.args)
+    values = dialect.named(request.op, request.args)
+    names = [field.name for field in row.payload]
+    extra = {name: value for name, value in values.items() if name not in names and value}
+    if extra:
+        raise RefusalError(f"{request.op.value}: {', '.join(extra)} is not served")
+    return tuple(values.get(name, _LEFT_OUT.get(name)) for name in names)
 
 
 def _content(frame: zmq.Frame) -> bytes | memoryview:

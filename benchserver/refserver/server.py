@@ -26,7 +26,6 @@ from benchserver.refserver.registry import Patience, Registry
 from benchserver.refserver.sessions import Sessions
 from benchserver.refserver.tasks import TaskScope
 from benchserver.refserver.tiers.url import open_tier
-from protocol.dialects import V056
 from protocol.ops import Op
 
 __all__ = ["ServerConfig", "serve"]
@@ -62,7 +61,7 @@ async def serve(
         cleanup.push_async_callback(lookup_ops.close)
         handlers = _handlers(core, lookup_ops, engine_ops)
         meter = Meter(core.clock)
-        rpc = RpcServer(handlers, dialect=V056, journal=core.journal, meter=meter)
+        rpc = RpcServer(handlers, dialect=config.dialect, journal=core.journal, meter=meter)
         cleanup.callback(rpc.close)
         beside = await cleanup.enter_async_context(TaskScope())
         board = Switchboard(core, handlers, rpc, beside.start)
@@ -141,6 +140,8 @@ def _handlers(core: Core, lookup_ops: LookupOps, engine_ops: EngineOps) -> dict[
         handlers.update(MappedOps(core).table())
     if core.config.serves_engine_driven:
         handlers.update(engine_ops.table())
+    if Op.UNREGISTER_ENGINE_DRIVEN not in core.config.dialect.ops:
+        handlers[Op.UNREGISTER_KV_CACHE] = engine_ops.unregister
     return handlers
 
 

@@ -107,6 +107,11 @@ class Sessions:
         if len(self._results) > MAX_RESULTS:
             self._results.popitem(last=False)
 
+    def peek_result(self, request_id: str) -> int:
+        """Return a lookup's result without consuming it; NO_RESULT if there is none."""
+        result = self._results.get(request_id)
+        return NO_RESULT if result is None else result.hits
+
     def take_result(self, request_id: str, now_ns: int) -> int:
         """Consume a lookup's result into its session; NO_RESULT if there is none."""
         result = self._results.pop(request_id, None)

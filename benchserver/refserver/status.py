@@ -10,7 +10,6 @@ from benchserver.refserver.core import Core
 from benchserver.refserver.hashing import HASH_NAME
 from benchserver.refserver.layout import Format, GroupLayout, KvLayout
 from benchserver.refserver.registry import EngineInstance
-from protocol.dialects import V056
 
 
 def status_document(core: Core) -> dict[str, Any]:
@@ -127,7 +126,7 @@ def config_document(config: ServerConfig) -> dict[str, Any]:
             "port": config.port,
             "chunk_size": config.chunk_size,
             "supported_transfer_mode": config.transfer_mode,
-            "null_block_id": V056.null_block_id,
+            "null_block_id": config.dialect.null_block_id,
             "shm_name": config.shm_name or None,
             "hash_algorithm": HASH_NAME,
             "worker_reap_timeout_seconds": config.worker_reap_timeout_s,

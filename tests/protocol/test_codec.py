@@ -198,6 +198,7 @@ CASES = [
     Case(op=Op.GET_CHUNK_SIZE, op_frame=b"\x15", result=256, body=b"\xcd\x01\x00"),
     Case(op=Op.PING, args=(7,), op_frame=b"\x16", payload=(b"\x07",), result=True, body=b"\xc3"),
     Case(op=Op.PING, args=(None,), op_frame=b"\x16", payload=(b"\xc0",), result=True, body=b"\xc3"),
+    Case(op=Op.GET_EXPERIMENTAL, op_frame=b"\x20", result=["x"], body=b"\x91\xa1x"),
     Case(op=Op.NOOP, op_frame=b"\x18", result="OK", body=b"\xa2OK"),
 ]
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.op.value)

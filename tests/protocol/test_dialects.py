@@ -27,6 +27,7 @@ OPERATIONS_056: dict[str, tuple[int, int, bool, bool]] = {
     "get_chunk_size": (21, 0, True, False),
     "ping": (22, 1, True, False),
     "noop": (24, 0, True, False),
+    "get_experimental": (32, 0, True, False),
 }
 
 

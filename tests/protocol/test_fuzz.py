@@ -55,6 +55,7 @@ ARGS: dict[Op, tuple[Any, ...]] = {
     Op.CLEAR: (False,),
     Op.GET_CHUNK_SIZE: (),
     Op.PING: (None,),
+    Op.GET_EXPERIMENTAL: (),
     Op.NOOP: (),
 }
 # A busy machine must not fail a run: examples are small, only their drawing may be slow.

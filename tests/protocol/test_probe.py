@@ -28,21 +28,14 @@ HIGHEST_IDS = {
 }
 """An operation beyond it ends the RPC thread; 0.5.6 and later ignore it."""
 
-HITS_IDS = {
-    "0.4.4": 7,
-    "0.4.5": 7,
-    "0.5.1": 8,
-    "0.5.2": 8,
-    "0.4.3": 7,
-    "0.4.6": 7,
-    "0.4.7": 7,
-    "0.5.0": 8,
-    "0.5.3": 11,
-    "0.5.4": 11,
-    "0.5.5": 11,
+ANSWERS = {
+    Op.QUERY_PREFETCH_LOOKUP_HITS: 0,
+    Op.GET_EXPERIMENTAL: ["kv_event_stream"],
+    Op.NOOP: "OK",
+    Op.PING: True,
+    Op.GET_CHUNK_SIZE: 256,
+    Op.FREE_LOOKUP_LOCKS: VOID,
 }
-EXPERIMENTAL_IDS = {"0.5.3": 40, "0.5.4": 40, "0.5.5": 32, "0.5.6": 32, "0.5.7rc2": 32}
-ANSWERS = {Op.NOOP: "OK", Op.PING: True, Op.GET_CHUNK_SIZE: 256, Op.FREE_LOOKUP_LOCKS: VOID}
 
 
 @dataclass
@@ -54,10 +47,6 @@ class Server:
     def answer(self, question: Question) -> Any:
         number, count = question.row.id, len(question.row.payload)
         assert number <= HIGHEST_IDS.get(self.release, 10**9), "the RPC thread is dead"
-        if number == EXPERIMENTAL_IDS.get(self.release):
-            return ["kv_event_stream"] if count == 0 else NO_ANSWER
-        if number == HITS_IDS.get(self.release):
-            return 0 if count == 1 else NO_ANSWER
         for op, row in dialect_of(self.release).ops.items():
             if row.id == number and len(row.payload) == count:
                 if op is Op.FREE_LOOKUP_LOCKS and self.refuses_key(row, question):
