@@ -83,6 +83,11 @@ def handle_to_wire(handle: CpuShmHandle) -> msgpack.ExtType:
 def pickled_handle_to_wire(handle: CpuShmHandle) -> msgpack.ExtType:
     """Encode a descriptor as 0.4.7 to 0.5.5 want it; LocalProtocolError as for 0.5.6."""
     _check_own(handle)
+    longest = max(len(name.encode()) for name in (handle.shm_name, handle.device_uuid))
+    if longest > _MAX_NAME_BYTES:
+        raise LocalProtocolError(
+            f"handle: a name of {longest} bytes, at most {_MAX_NAME_BYTES} can be sent"
+        )
     values = {name: getattr(handle, name, None) for name in wrappers.FIELDS}
     return msgpack.ExtType(HANDLE_EXT_TYPE, wrappers.write_wrapper(values))
 
@@ -98,11 +103,6 @@ def _check_own(handle: CpuShmHandle) -> None:
         raise LocalProtocolError(
             f"handle: the tensor spans {handle.span_bytes()} bytes of {handle.shm_name}, "
             f"which has {handle.nbytes}"
-        )
-    longest = max(len(name.encode()) for name in (handle.shm_name, handle.device_uuid))
-    if longest > _MAX_NAME_BYTES:
-        raise LocalProtocolError(
-            f"handle: a name of {longest} bytes, at most {_MAX_NAME_BYTES} can be sent"
         )
 
 

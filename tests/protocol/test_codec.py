@@ -217,7 +217,7 @@ def refused_reply(case: Case, frames: tuple[bytes, ...]) -> str:
 
 
 def test_every_operation_has_a_literal_exchange() -> None:
-    assert {case.op for case in CASES} == set(Op)
+    assert {case.op for case in CASES} == set(V056.ops)
 
 
 @each_case

@@ -156,7 +156,7 @@ EVERY_OPTION = (
     *("--num-tokens", "5", "--start", "3", "--end", "9", "--interval", "0", "--tp-size", "2"),
     *("--use-mla", "--model-name", "m", "--cache-salt", "s", "--seed", "0", "--expect-warm"),
     *("--timeout", "1.5", "--visible-within", "0", "--wait-ready", "60"),
-    *("--partial-retrieve-every", "4"),
+    *("--partial-retrieve-every", "4", "--http-token", "secret"),
 )
 
 
@@ -184,6 +184,7 @@ def test_every_option_reaches_the_run(runs: list[RunConfig]) -> None:
         "timeout_s": 1.5,
         "visible_within_s": 0.0,
         "wait_ready_s": 60.0,
+        "http_token": "secret",
         "own_server": False,
     }
 

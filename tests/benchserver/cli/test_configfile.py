@@ -97,7 +97,7 @@ def test_a_table_is_for_its_command(read: Read, tmp_path: Path) -> None:
         ("end = [1, 2]", "end is an array, expected a single value"),
         ("[bench]\nend = 1", "unknown table [bench]"),
         ("end = {a = 1}", "unknown table [end]"),
-        ("[serve]\nend = 1", "unknown option 'end'; known: chunk-size"),
+        ("[serve]\nend = 1", "unknown option 'end'; known: as, chunk-size"),
         ("[serve.x]\nport = 1", "unknown table [x]"),
         ("end = ", "is no TOML: Invalid value"),
         ("end = 1\nend = 2", "is no TOML"),

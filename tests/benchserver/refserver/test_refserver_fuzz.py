@@ -93,7 +93,7 @@ KINDS: dict[str, st.SearchStrategy[Any]] = {
 
 @st.composite
 def requests(draw: st.DrawFn) -> tuple[Op, tuple[Any, ...]]:
-    op = draw(st.sampled_from(list(Op)))
+    op = draw(st.sampled_from(list(V056.ops)))
     return op, tuple(draw(KINDS[field.kind.name]) for field in V056.ops[op].payload)
 
 
