@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
-from benchserver.errors import UsageError, one_line
+from benchserver.errors import UsageError, one_line, os_reason
 from benchserver.kv.blocks import BlockPlan, needed_blocks, plan_blocks
 from protocol.errors import LocalProtocolError
 from protocol.keys import model_name_problem, salt_problem
@@ -72,6 +72,8 @@ class RunConfig:
     wait_ready_s: float
     http_token: str = field(default="", repr=False)
     """What HTTP requests bring; a secret, so no report shows it."""
+    http_ca: str = ""
+    """A PEM file: whose certificates an https server may have; "": the system's authorities."""
     own_server: bool = False
     """The target is an embedded server that was started for this run."""
 
@@ -132,6 +134,8 @@ def check_config(config: RunConfig) -> None:
             "the HTTP token must be 1 to 4096 printable ASCII characters without spaces (it is "
             "not shown here)"
         )
+    if config.http_ca:
+        _check_ca(config.http_ca, config.http_url)
     if config.server_release:
         # Loaded here: wrong usage is told without the protocol.
         from protocol.dialects import dialect_of
@@ -145,6 +149,22 @@ def check_config(config: RunConfig) -> None:
             f"--num-tokens {config.num_tokens} is less than one block of "
             f"{config.spec.block_size} tokens"
         )
+
+
+def _check_ca(path: str, http_url: str) -> None:
+    if urlsplit(http_url).scheme != "https":
+        raise UsageError(f"--http-ca is for an https --url, and that is {one_line(http_url, 80)}")
+    # Loaded here: only https needs it.
+    import ssl
+
+    shown = one_line(path, 120)
+    try:
+        ssl.create_default_context(cafile=path)
+    except ssl.SSLError as error:
+        raise UsageError(f"--http-ca {shown}: it holds no certificate in PEM form") from error
+    except (OSError, ValueError) as error:
+        reason = os_reason(error) if isinstance(error, OSError) else "no path"
+        raise UsageError(f"--http-ca {shown}: {reason}") from error
 
 
 def _check_transport(config: RunConfig) -> None:
@@ -220,13 +240,23 @@ def normalize_rpc_url(text: str) -> str:
 
 
 def normalize_http_url(text: str) -> str:
-    """Return an http(s) base URL without a trailing slash; UsageError for anything else."""
+    """Return an http(s) base URL without a trailing slash; UsageError for anything else.
+
+    A user or a password is refused: reports and errors show the URL.
+    """
     url = text.strip()
     if "://" not in url:
         url = f"http://{url}"
+    if "@" in url.partition("://")[2].partition("/")[0]:
+        raise UsageError(
+            "--url must hold no user or password (it is not shown here); a server that asks for a "
+            "token gets it with --http-token-file or BENCH_SERVER_HTTP_TOKEN"
+        )
     parts = _split(url, "--url")
     if parts.scheme not in ("http", "https") or parts.query or parts.fragment:
-        raise UsageError(f"--url {one_line(text, 80)}: expected http://host:port")
+        raise UsageError(
+            f"--url {one_line(text, 80)}: expected http://host:port or https://host:port"
+        )
     return url.rstrip("/")
 
 

@@ -189,7 +189,12 @@ class Run:
             wait_s=config.wait_ready_s,
             timeout_s=config.timeout_s,
         )
-        self._http = HttpApi(config.http_url, timeout_s=config.timeout_s, token=config.http_token)
+        self._http = HttpApi(
+            config.http_url,
+            timeout_s=config.timeout_s,
+            token=config.http_token,
+            ca=config.http_ca,
+        )
         try:
             wait_s = config.wait_ready_s if config.cross_check else 0.0
             self._server.version = await discovery.read_version(

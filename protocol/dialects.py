@@ -27,6 +27,7 @@ from protocol.fields import (
     MAPS,
     OPT_INT,
     PICKLED_HANDLES,
+    POOL_AND_NULL_INFO,
     POOL_INFO,
     RETRIEVE_PLAN,
     STORE_PLAN,
@@ -310,6 +311,9 @@ _SHAPES_041 = {
 _BASE_057 = _shapes(_KEY_FIELDS_057)
 _SHAPES_057 = {
     **_BASE_057,
+    Op.REGISTER_ENGINE_DRIVEN: replace(
+        _BASE_057[Op.REGISTER_ENGINE_DRIVEN], result=POOL_AND_NULL_INFO
+    ),
     Op.FREE_LOOKUP_LOCKS: _Shape(
         (*_BASE_057[Op.FREE_LOOKUP_LOCKS].payload, Field("extra_ranges", INT_LISTS, ()))
     ),

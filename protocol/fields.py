@@ -7,7 +7,7 @@ A `Kind` is a pair of pure functions between a Python value and what msgpack pac
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from protocol.handles import (
@@ -166,6 +166,23 @@ def _pool_from_wire(value: Any) -> PoolInfo:
 
 
 POOL_INFO = Kind("pool_info", _pool_to_wire, _pool_from_wire)
+
+
+def _pool_and_null_to_wire(info: PoolInfo) -> dict[str, Any]:
+    said = {} if info.null_block_id is None else {"null_block_id": info.null_block_id}
+    return {**_pool_to_wire(info), **said}
+
+
+def _pool_and_null_from_wire(value: Any) -> PoolInfo:
+    info = _pool_from_wire(value)
+    null_block_id = value.get("null_block_id")
+    if null_block_id is not None and not is_int(null_block_id):
+        raise refuse("an integer as null_block_id", null_block_id)
+    return replace(info, null_block_id=null_block_id)
+
+
+POOL_AND_NULL_INFO = Kind("pool_and_null_info", _pool_and_null_to_wire, _pool_and_null_from_wire)
+"""As 0.5.7 answers."""
 
 
 def _slot_to_wire(slot: Slot) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The shapes of the server's HTTP API (0.5.1 to 0.5.6): paths, bodies, answers; no HTTP.
+"""The shapes of the server's HTTP API (0.4.1 to 0.5.7rc2): paths, bodies, answers; no HTTP.
 
 Parsers take decoded JSON of any shape and return a value or raise RemoteProtocolError.
 """

@@ -40,10 +40,14 @@ class TransferResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolInfo:
-    """Answer to an engine-driven registration: the server's L1 pool, or `""`/0 for inline."""
+    """Answer to an engine-driven registration: the server's L1 pool, or `""`/0 for inline.
+
+    `null_block_id` None: the server does not say which id it is (before 0.5.7), or has none.
+    """
 
     shm_name: str
     pool_bytes: int
+    null_block_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

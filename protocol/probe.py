@@ -69,11 +69,12 @@ class Question:
 class Group:
     """Releases that the probe cannot tell apart, and how all of them can be spoken to.
 
-    `dialect` None: they cannot, unless the user says which it is.
+    `dialect` None: they cannot, unless the user says which of `choices` it is; () : not at all.
     """
 
     releases: str
     dialect: Dialect | None = None
+    choices: tuple[str, ...] = ()
 
 
 Probe = Generator[Question, Any, Group]
@@ -97,7 +98,8 @@ def probe() -> Probe:
     if answer is True:
         return Group(releases="0.4.2", dialect=V042)
     if is_int(answer):
-        return Group(releases="0.4.3 to 0.4.5")  # their LOOKUPs differ
+        # Their LOOKUPs and registrations differ.
+        return Group(releases="0.4.3 to 0.4.5", choices=("0.4.3", "0.4.4", "0.4.5"))
     _expect_silence(11, answer)
 
     answer = yield _plain(18)

@@ -17,7 +17,7 @@ import zmq.asyncio
 
 from benchserver.clock import NS_PER_S
 from benchserver.refserver.server import ServerConfig, serve
-from protocol.dialects import V056
+from protocol.dialects import V056, Dialect
 from protocol.keys import CacheKey
 from protocol.messages import VOID, Reply, RetrievePlan
 from protocol.ops import Op
@@ -99,9 +99,9 @@ async def serving(**fields: Any) -> AsyncIterator[Site]:
 class Engine:
     """One engine-driven client that sends its chunks inline."""
 
-    def __init__(self, socket: zmq.asyncio.Socket) -> None:
+    def __init__(self, socket: zmq.asyncio.Socket, dialect: Dialect) -> None:
         self._socket = socket
-        self._session = ClientSession(V056)
+        self._session = ClientSession(dialect)
 
     async def call(self, op: Op, *args: Any) -> Any:
         """Return the result of one request."""
@@ -179,14 +179,14 @@ def key(chunks: int, request_id: str, **fields: Any) -> CacheKey:
 
 
 @asynccontextmanager
-async def engine_of(site: Site) -> AsyncIterator[Engine]:
+async def engine_of(site: Site, dialect: Dialect = V056) -> AsyncIterator[Engine]:
     """A registered client."""
     context = zmq.asyncio.Context()
     socket = context.socket(zmq.DEALER)
     socket.setsockopt(zmq.LINGER, 0)
     socket.connect(f"tcp://127.0.0.1:{site.rpc_port}")
     try:
-        engine = Engine(socket)
+        engine = Engine(socket, dialect)
         await engine.register()
         yield engine
     finally:

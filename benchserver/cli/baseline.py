@@ -53,6 +53,7 @@ def build_config(options: Mapping[str, Any]) -> RunConfig:
         require_transport=options["require_transport"] or "",
         server_release=options["server_release"],
         http_token=token,
+        http_ca=options["http_ca"] or "",
         timeout_s=options["timeout"],
         visible_within_s=options["visible_within"],
         wait_ready_s=options["wait_ready"],

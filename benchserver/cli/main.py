@@ -123,6 +123,13 @@ def _print_faults(ctx: click.Context, param: click.Parameter, value: bool) -> No
     help="Read that token from a file: its first and only line.",
 )
 @click.option(
+    "--http-ca",
+    default=None,
+    metavar="FILE",
+    help="Accept an https server whose certificate these authorities signed (PEM), in place of "
+    "the system's.",
+)
+@click.option(
     "--server-release",
     default="",
     metavar="X.Y.Z",

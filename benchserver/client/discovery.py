@@ -132,10 +132,16 @@ def dialect_of_group(group: Group, version: str = "") -> Dialect:
     `version`, a text that names no known release, may be that of a newer one: such a server must
     answer as the newest that is known.
     """
-    if group.dialect is None:
+    if group.dialect is None and group.choices:
         raise FatalError(
-            f"the server answers as releases {group.releases}, which bench-server cannot speak to "
-            f"unless told which it is (known: {', '.join(known_releases())}); {_REMEDY}"
+            f"the server answers as releases {group.releases}, whose LOOKUPs differ; say "
+            f"which it is with --server-release {'|'.join(group.choices)}"
+        )
+    if group.dialect is None:
+        spoken = known_releases()
+        raise FatalError(
+            f"the server answers as releases {group.releases}, which bench-server does not speak; "
+            f"use one of {spoken[-1]} to {spoken[0]}"
         )
     newest = DIALECTS[0]
     if _is_newer(release_of(version), newest) and group.dialect is not newest:
@@ -189,6 +195,11 @@ def choose_transfer(
     Raises FatalError, naming the server's flag, if it does not serve what was asked for.
     """
     served = _SERVED.get(served, served)
+    if not (dialect.maps_cpu or dialect.engine_driven):
+        raise FatalError(
+            f"release {dialect.name} has no transfer mode for KV tensors of a CPU (0.4.6 and later "
+            "have); use a newer server"
+        )
     if asked is TransferChoice.AUTO:
         only_engine = served == TransferChoice.ENGINE_DRIVEN.value or not dialect.maps_cpu
         if not only_engine:
@@ -203,11 +214,6 @@ def choose_transfer(
         raise FatalError(
             f"--transfer-mode {asked.value}, but release {dialect.name} cannot map KV tensors of "
             "a CPU (0.4.7 and later can); use --transfer-mode engine_driven"
-        )
-    if asked is TransferChoice.ENGINE_DRIVEN and not dialect.engine_driven:
-        raise FatalError(
-            f"--transfer-mode {asked.value}, but release {dialect.name} has no such mode "
-            "(0.4.6 and later have)"
         )
     if served in ("", "auto", asked.value):
         return asked

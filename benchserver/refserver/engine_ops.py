@@ -88,10 +88,14 @@ class EngineOps:
             raise RefusalError("too many registered instances")
         else:
             core.registry.engine[instance_id] = instance
-        if core.config.dialect.ops[Op.REGISTER_ENGINE_DRIVEN].result is None:
+        dialect = core.config.dialect
+        if dialect.ops[Op.REGISTER_ENGINE_DRIVEN].result is None:
             return VOID  # 0.4.6 has no shared pool to name
-        pool_bytes = core.arena.nbytes if core.arena.name else 0
-        return PoolInfo(shm_name=core.arena.name, pool_bytes=pool_bytes)
+        return PoolInfo(
+            shm_name=core.arena.name,
+            pool_bytes=core.arena.nbytes if core.arena.name else 0,
+            null_block_id=dialect.null_block_id,
+        )
 
     async def unregister(self, args: Sequence[Any]) -> Any:
         """UNREGISTER of an engine-driven instance; an unknown one is no error."""

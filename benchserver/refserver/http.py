@@ -39,6 +39,10 @@ _MAX_QUERY_IDS = 1 << 20
 MAX_BODY_BYTES = 16 << 20
 """Room for a million block ids."""
 
+MAX_LINE_BYTES = 64 << 10
+"""The first line of a request, which holds all block ids in /kvcache/check (0.5.0 and before);
+about as much as the real server takes."""
+
 FAULTS_PATH = "/faults"
 """Ours alone: GET lists the faults that are on, POST replaces them."""
 
@@ -97,6 +101,7 @@ class HttpServer:
             access_log=None,
             logger=_journaling(core.journal),
             handle_signals=False,
+            max_line_size=MAX_LINE_BYTES,
             shutdown_timeout=STOP_TIMEOUT_S,
         )
 
@@ -334,7 +339,7 @@ def _checksum_fields(body: Mapping[str, Any]) -> tuple[list[int], int, int, bool
     return block_ids, size, instance_id, layerwise
 
 
-_RANGE = re.compile(r"\[(\d{1,9}),(\d{1,9})\]|(\d{1,9})")
+_RANGE = re.compile(r"\[([0-9]{1,9}),([0-9]{1,9})\]|([0-9]{1,9})")
 _QUERY_IDS = re.compile(rf"(?:{_RANGE.pattern})(?:,(?:{_RANGE.pattern}))*")
 
 
@@ -350,7 +355,7 @@ def _checksum_query(query: Mapping[str, str]) -> tuple[list[int], int, int, bool
             raise _BadRequestError(HTTPStatus.BAD_REQUEST, f"more than {_MAX_QUERY_IDS} block_ids")
         block_ids += ids
     numbers = [query.get(name, "0") for name in ("chunk_size", "instance_id")]
-    if not all(re.fullmatch(r"-?\d{1,19}", number) for number in numbers):
+    if not all(re.fullmatch(r"-?[0-9]{1,19}", number) for number in numbers):
         raise _unprocessable("chunk_size and instance_id must be integers")
     layerwise = query.get("layerwise", "false").lower()
     if layerwise not in ("true", "false", "1", "0"):

@@ -80,7 +80,7 @@ class MappedOps:
         key, instance_id, block_ids, _event = args
         instance = self._instance(instance_id)
         if instance is None:
-            return _UNREGISTERED
+            return self._unregistered()
         layout = instance.layout
         groups = len(layout.groups)
         objects = self._core.objects_of(key, groups)

@@ -211,4 +211,6 @@ def replay_command(result: RunResult) -> str:
         words.append("--embedded")
     else:
         words += ["--rpc-url", config.rpc_url, "--url", config.http_url]
+    if config.http_ca:
+        words += ["--http-ca", config.http_ca]
     return shlex.join(words)

@@ -113,6 +113,8 @@ def _make_config(**changes: Any) -> RunConfig:
         "partial_every": 10,
         "require_transport": "",
         "server_release": "",
+        "http_token": "",
+        "http_ca": "",
         "timeout_s": 10.0,
         "visible_within_s": 2.0,
         "wait_ready_s": 0.0,

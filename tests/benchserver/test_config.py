@@ -25,6 +25,7 @@ from benchserver.config import (
     same_file,
 )
 from benchserver.errors import UsageError
+from tests.tlsstage import OPENSSL, make_certificate
 
 MakeConfig = Callable[..., RunConfig]
 
@@ -236,6 +237,7 @@ def test_http_urls(text: str, url: str) -> None:
         "http://local host",
         "http://höst",
         "http://a..b",
+        "http://user@localhost",
     ],
 )
 def test_bad_http_urls(text: str) -> None:
@@ -299,6 +301,66 @@ def test_a_transport_that_the_mode_never_takes(
 def test_an_unknown_release_is_refused_before_traffic(make_config: MakeConfig) -> None:
     with pytest.raises(UsageError, match=r"--server-release: .*'9.9.9' is not known"):
         check_config(make_config(server_release="9.9.9"))
+
+
+@pytest.mark.parametrize("token", ["!", "~" * 4096, "a/b+c=="])
+def test_tokens(make_config: MakeConfig, token: str) -> None:
+    check_config(make_config(http_token=token))
+    assert token not in repr(make_config(http_token=token)) or len(token) == 1
+
+
+@pytest.mark.parametrize("token", ["hunter2 x", "hunter2\n", "hunter2é", "hunter2" * 1000])
+def test_what_no_header_can_carry(make_config: MakeConfig, token: str) -> None:
+    with pytest.raises(UsageError, match=r"^the HTTP token must be 1 to 4096 ") as caught:
+        check_config(make_config(http_token=token))
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://u:hunter2@host:1", "u:hunter2@host:x", "https://hunter2@", "ftp://hunter2@x/"]
+)
+def test_a_password_in_the_url_is_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(UsageError, match=r"^--url must hold no user or password ") as caught:
+        normalize_http_url(url)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "it holds no certificate in PEM form"),
+        (b"junk", "it holds no certificate in PEM form"),
+        (b"\xff" * 5000, "it holds no certificate in PEM form"),
+        (None, "No such file or directory"),
+    ],
+)
+def test_authorities_that_are_none(
+    make_config: MakeConfig, tmp_path: Path, content: bytes | None, reason: str
+) -> None:
+    path = tmp_path / "ca.pem"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UsageError) as caught:
+        check_config(make_config(http_url="https://host", http_ca=str(path)))
+    assert str(caught.value) == f"--http-ca {path}: {reason}"
+
+
+@pytest.mark.parametrize("path", ["/", "a\0b", "x" * 5000])
+def test_authorities_in_no_file(make_config: MakeConfig, path: str) -> None:
+    with pytest.raises(UsageError, match=r"^--http-ca ") as caught:
+        check_config(make_config(http_url="https://host", http_ca=path))
+    assert str(caught.value).isprintable()
+
+
+def test_authorities_without_https(make_config: MakeConfig) -> None:
+    with pytest.raises(UsageError, match=r"^--http-ca is for an https --url, and that is http:"):
+        check_config(make_config(http_ca="ca.pem"))
+
+
+@pytest.mark.skipif(OPENSSL is None, reason="no openssl to make a certificate with")
+def test_an_authority(make_config: MakeConfig, tmp_path: Path) -> None:
+    made = make_certificate(tmp_path, "DNS:host")
+    check_config(make_config(http_url="HTTPS://host", http_ca=str(made.path)))
 
 
 @pytest.mark.parametrize("name", ["model_name", "cache_salt"])

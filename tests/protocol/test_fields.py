@@ -71,6 +71,11 @@ def test_plain_values_pass_unchanged(kind: Kind, value: Any) -> None:
             "a map {shm_name: string, pool_size: integer}",
         ),
         (
+            fields.POOL_AND_NULL_INFO,
+            [{"shm_name": "p", "pool_size": 1, "null_block_id": bad} for bad in (True, "0", 0.0)],
+            "an integer as null_block_id",
+        ),
+        (
             fields.STORE_PLAN,
             [None, [], {}, {"context": None}, {"context": []}],
             "a map with a map `context`",
@@ -110,6 +115,16 @@ def test_other_types_are_refused(kind: Kind, refused: list[Any], expected: str) 
         ),
         (fields.POOL_INFO, PoolInfo(shm_name="", pool_bytes=0), {"shm_name": "", "pool_size": 0}),
         (
+            fields.POOL_AND_NULL_INFO,
+            PoolInfo(shm_name="p", pool_bytes=9, null_block_id=0),
+            {"shm_name": "p", "pool_size": 9, "null_block_id": 0},
+        ),
+        (
+            fields.POOL_AND_NULL_INFO,
+            PoolInfo(shm_name="", pool_bytes=0),
+            {"shm_name": "", "pool_size": 0},
+        ),
+        (
             fields.STORE_PLAN,
             StorePlan(inline=True, slots=(), chunk_indices=()),
             {"context": {}},
@@ -139,6 +154,11 @@ def test_other_types_are_refused(kind: Kind, refused: list[Any], expected: str) 
 def test_results_both_ways(kind: Kind, value: Any, wire: Any) -> None:
     assert kind.to_wire(value) == wire
     assert kind.from_wire(wire) == value
+
+
+def test_a_generation_that_names_no_null_block_writes_none() -> None:
+    info = PoolInfo(shm_name="p", pool_bytes=9, null_block_id=0)
+    assert fields.POOL_INFO.to_wire(info) == {"shm_name": "p", "pool_size": 9}
 
 
 def test_unknown_fields_of_a_result_are_ignored() -> None:

@@ -15,13 +15,16 @@ from pathlib import Path
 
 import pytest
 
-from protocol.dialects import known_releases
+from protocol.dialects import Dialect, dialect_of
 from tests.mitm.running import Urls
 from tests.mitm.servers import Server, real_server
 from tests.real.releases import Release, release_named
 
 VARIABLE = "BENCH_SERVER_REAL_PYTHON"
 RELEASE_VARIABLE = "BENCH_SERVER_REAL_RELEASE"
+IN_DEPTH = "0.5.6"
+"""The release that the proxy of tests/mitm speaks, and whose chunk hashes are recorded."""
+
 _ASK_RELEASE = "from importlib.metadata import version; print(version('lmcache'))"
 
 StartServer = Callable[..., AbstractContextManager[Server]]
@@ -65,10 +68,21 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 
 @pytest.fixture(scope="session")
+def dialect(environment: Environment) -> Dialect:
+    """Return how the release under test is spoken to; every release here has a dialect."""
+    return dialect_of(environment.release.name)
+
+
+@pytest.fixture(scope="session")
+def in_depth(environment: Environment) -> None:
+    """Skip what one release alone is put through; test_matrix_real.py is for every release."""
+    if environment.release.name != IN_DEPTH:
+        pytest.skip(f"{IN_DEPTH} alone is tested in depth; every release by test_matrix_real.py")
+
+
+@pytest.fixture(scope="session")
 def start_server(environment: Environment) -> StartServer:
-    """Return how to start a server that bench-server can speak to; skips if it cannot."""
-    if environment.release.name not in known_releases():
-        pytest.skip(f"no dialect for {environment.release.name} yet")
+    """Return how to start a server."""
     return environment.start
 
 

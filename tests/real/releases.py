@@ -35,6 +35,12 @@ class Release:
     """Whether `--shm-name` exists. Where it does, "" means: no pool."""
     widest_on_cpu: str
     """The mode that serves the most on CPU. 0.4.6 starts in each, but maps no CPU memory."""
+    bench_words: Mapping[str, str]
+    """The word of its own `lmcache bench server` for each of our modes on CPU; that of 0.4.6 has
+    none, and needs a GPU."""
+    bench_inline: bool = False
+    """Whether that bench can store without a shared pool: up to 0.5.5 its COMMIT_STORE then
+    brings no data."""
 
     def mode_options(self, mode: str, pool: str) -> tuple[str, ...]:
         """Return the options to serve `mode`, with a pool of that name ("" for none).
@@ -53,13 +59,15 @@ class Release:
         return options
 
 
-def _since_050(name: str) -> Release:
+def _since_050(name: str, *, bench_inline: bool = False) -> Release:
     return Release(
         name=name,
         mode_option="--supported-transfer-mode",
         mode_words=_DRIVEN,
         has_pool=True,
         widest_on_cpu=BOTH,
+        bench_words={LMCACHE_DRIVEN: LMCACHE_DRIVEN, ENGINE_DRIVEN: ENGINE_DRIVEN},
+        bench_inline=bench_inline,
     )
 
 
@@ -70,6 +78,7 @@ RELEASES: tuple[Release, ...] = (
         mode_words=_GPU_OR_NOT,
         has_pool=False,
         widest_on_cpu=ENGINE_DRIVEN,
+        bench_words={},
     ),
     Release(
         name="0.4.7",
@@ -77,6 +86,7 @@ RELEASES: tuple[Release, ...] = (
         mode_words={**_GPU_OR_NOT, BOTH: BOTH},
         has_pool=True,
         widest_on_cpu=BOTH,
+        bench_words={LMCACHE_DRIVEN: "handle", ENGINE_DRIVEN: "data"},
     ),
     _since_050("0.5.0"),
     _since_050("0.5.1"),
@@ -84,8 +94,8 @@ RELEASES: tuple[Release, ...] = (
     _since_050("0.5.3"),
     _since_050("0.5.4"),
     _since_050("0.5.5"),
-    _since_050("0.5.6"),
-    _since_050("0.5.7rc2"),
+    _since_050("0.5.6", bench_inline=True),
+    _since_050("0.5.7rc2", bench_inline=True),
 )
 
 

@@ -10,7 +10,11 @@ from tests import acceptance
 from tests.mitm.running import Urls
 from tests.real.conftest import StartServer
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.timeout(240),
+    pytest.mark.usefixtures("in_depth"),
+]
 
 SEQUENCES = 20
 CASES = acceptance.HANDLE_CASES

@@ -13,7 +13,11 @@ from tests.mitm.faults import FAULTS
 from tests.mitm.running import Urls, running_proxy
 from tests.real.conftest import StartServer
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.timeout(240),
+    pytest.mark.usefixtures("in_depth"),
+]
 
 KILLS = "kill_server"
 

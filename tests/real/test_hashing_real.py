@@ -23,7 +23,11 @@ from protocol.tensors import InlineTensor, encode_tensor_list
 from tests.mitm.running import Urls
 from tests.real.conftest import StartServer
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.timeout(180),
+    pytest.mark.usefixtures("in_depth"),
+]
 
 RECORDED = json.loads(
     (Path(__file__).parents[1] / "golden/chunk_hashes_v056.json").read_text(encoding="utf-8")

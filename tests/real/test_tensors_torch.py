@@ -16,7 +16,7 @@ import pytest
 
 from protocol.tensors import InlineTensor, decode_tensor_list, encode_tensor_list
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.usefixtures("in_depth")]  # all have one torch
 
 _DESCRIBE = """
 import json, pickle, sys

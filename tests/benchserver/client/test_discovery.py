@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
+from contextlib import AsyncExitStack
 from typing import cast
 
 import pytest
+import zmq
 
 from benchserver.client.discovery import (
+    ask_group,
     await_port,
     check_groups,
     choose_transfer,
@@ -19,12 +23,16 @@ from benchserver.client.discovery import (
     said_dialect,
 )
 from benchserver.client.http import HttpApi, HttpFailedError
-from benchserver.clock import NS_PER_MS, NS_PER_S, VirtualClock
+from benchserver.client.rpc import RpcClient
+from benchserver.clock import NS_PER_MS, NS_PER_S, RealClock, VirtualClock
 from benchserver.config import TransferChoice
 from benchserver.errors import FatalError, UsageError
-from protocol.dialects import V055, V056, V057, dialect_of
+from benchserver.refserver.config import spoken_releases
+from protocol.dialects import V055, V056, V057, Dialect, dialect_of
 from protocol.errors import RemoteProtocolError
 from protocol.probe import Group
+from tests.httpstage import serving
+from tests.oddpeers import ODD_PEERS
 
 pytestmark = pytest.mark.usefixtures("leak_free")
 
@@ -72,8 +80,18 @@ def test_a_newer_server_must_answer_as_the_newest(version: str) -> None:
 
 
 def test_a_group_that_cannot_be_spoken_to() -> None:
-    with pytest.raises(FatalError, match=r"answers as releases 0\.4\.3 to 0\.4\.5, which .* told"):
-        dialect_of_group(Group(releases="0.4.3 to 0.4.5"))
+    with pytest.raises(FatalError) as caught:
+        dialect_of_group(Group(releases="0.4.3 to 0.4.4", choices=("0.4.3", "0.4.4")))
+    assert str(caught.value) == (
+        "the server answers as releases 0.4.3 to 0.4.4, whose LOOKUPs differ; say which it is "
+        "with --server-release 0.4.3|0.4.4"
+    )
+    with pytest.raises(FatalError) as caught:
+        dialect_of_group(Group(releases="0.3.10 to 0.3.12"))
+    assert str(caught.value) == (
+        "the server answers as releases 0.3.10 to 0.3.12, which bench-server does not speak; use "
+        "one of 0.4.1 to 0.5.7rc2"
+    )
 
 
 def test_mixed_groups_where_they_cannot_be_registered() -> None:
@@ -105,7 +123,9 @@ def test_transfer_modes_of_older_releases(
     ("release", "asked", "words"),
     [
         ("0.4.6", HANDLE, "release 0.4.6 cannot map KV tensors of a CPU"),
-        ("0.4.5", ENGINE, "release 0.4.5 has no such mode"),
+        ("0.4.5", AUTO, "release 0.4.5 has no transfer mode for KV tensors of a CPU"),
+        ("0.4.5", HANDLE, "release 0.4.5 has no transfer mode for KV tensors of a CPU"),
+        ("0.4.1", ENGINE, "release 0.4.1 has no transfer mode for KV tensors of a CPU"),
     ],
 )
 def test_transfer_modes_that_a_release_lacks(
@@ -278,3 +298,102 @@ def test_a_version_that_does_not_come(wait_s: float, waited_ns: int) -> None:
     with pytest.raises(HttpFailedError, match="down"):
         read(http, clock, wait_s)
     assert clock.now_ns() == waited_ns
+
+
+# Which releases a server can be, by its answers
+
+
+async def group_at(port: int, timeout_ns: int) -> Group:
+    """Ask whoever listens on a port."""
+    context = zmq.Context[zmq.Socket[bytes]]()
+
+    def open_rpc(dialect: Dialect) -> RpcClient:
+        return RpcClient(
+            context,
+            f"tcp://127.0.0.1:{port}",
+            dialect,
+            clock=RealClock(),
+            timeout_ns=30 * NS_PER_S,
+            observer=lambda event: None,
+        )
+
+    try:
+        return await ask_group(open_rpc, timeout_ns=timeout_ns)
+    finally:
+        context.destroy(linger=0)
+
+
+GROUPS = {
+    "0.5.0": "0.5.0 to 0.5.2",
+    "0.5.1": "0.5.0 to 0.5.2",
+    "0.5.2": "0.5.0 to 0.5.2",
+    "0.5.3": "0.5.3 to 0.5.4",
+    "0.5.4": "0.5.3 to 0.5.4",
+    "0.5.7rc2": "0.5.7",
+}
+
+
+def test_servers_of_all_releases_are_told_apart() -> None:
+    async def main() -> list[Group]:
+        async with AsyncExitStack() as running:
+            sites = [
+                await running.enter_async_context(serving(release=release))
+                for release in spoken_releases()
+            ]
+            # Long enough for ten servers in this one process, on a busy machine.
+            asked = [group_at(site.rpc_port, NS_PER_S // 2) for site in sites]
+            groups = await asyncio.gather(*asked)
+            for site in sites:
+                refused = [line for line in site.lines if "refused" in line]
+                assert len(refused) == len(site.lines) <= 7, site.lines
+            return groups
+
+    for release, group in zip(spoken_releases(), asyncio.run(main()), strict=True):
+        assert group.releases == GROUPS.get(release, release)
+        assert group.dialect is not None
+        assert group.dialect.ops.keys() == dialect_of(release).ops.keys()
+        assert group.dialect.key_fields == dialect_of(release).key_fields
+
+
+@pytest.mark.parametrize("kind", ODD_PEERS)
+def test_who_is_no_server_is_told_in_time(kind: str) -> None:
+    peer, words = ODD_PEERS[kind]
+    with peer() as port:
+        started = time.monotonic()
+        with pytest.raises(FatalError) as caught:
+            asyncio.run(asyncio.wait_for(group_at(port, NS_PER_S // 10), 20))
+        # Five questions at most, 0.1 s each.
+        assert time.monotonic() - started < 5
+    assert str(caught.value).startswith(words)
+    assert str(caught.value).isprintable()
+
+
+def test_a_server_that_goes_while_it_is_asked() -> None:
+    async def main() -> None:
+        listener = await asyncio.start_server(greet_and_go, "127.0.0.1", 0)
+        try:
+            with pytest.raises(
+                FatalError, match=r"^the connection to tcp://.* was lost while wait"
+            ):
+                await group_at(listener.sockets[0].getsockname()[1], 5 * NS_PER_S)
+        finally:
+            listener.close()
+            await listener.wait_closed()
+
+    asyncio.run(main())
+
+
+GREETING = b"\xff\0\0\0\0\0\0\0\1\x7f\3\0NULL" + bytes(16) + b"\0" + bytes(31)
+READY = b"\5READY\x0bSocket-Type\0\0\0\6ROUTER"
+FIRST_QUESTION = b"\0\1\x08"
+
+
+async def greet_and_go(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Speak ZMTP 3.0 up to the first message, then hang up."""
+    writer.write(GREETING)
+    await reader.readexactly(len(GREETING))
+    writer.write(bytes([4, len(READY)]) + READY)
+    heard = b""
+    while not heard.endswith(FIRST_QUESTION):
+        heard += await reader.read(1)
+    writer.close()

@@ -7,6 +7,7 @@ import json
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,8 @@ import pytest
 from benchserver.client import http as http_module
 from benchserver.client.http import API_ERRORS, HttpApi, HttpFailedError
 from protocol.errors import RemoteProtocolError
-from protocol.httpapi import ServerStatus
+from protocol.httpapi import HTTP_041, HTTP_045, HTTP_051, HttpRoutes, ServerStatus
+from tests.tlsstage import OPENSSL, Certificate, make_certificate
 
 pytestmark = pytest.mark.usefixtures("leak_free")
 
@@ -36,13 +38,18 @@ def answer(body: bytes, status: str = "200 OK", length: int | None = None) -> by
 class Server:
     """Sends one answer to every request, then closes the connection; b"" never answers."""
 
-    def __init__(self, content: bytes) -> None:
+    def __init__(self, content: bytes, until: bytes = b"\r\n\r\n") -> None:
         self._content = content
+        self._until = until
         self.requests: list[bytes] = []
         self._hanging = asyncio.Event()
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
+        try:
+            head = await reader.readuntil(self._until)
+        except asyncio.IncompleteReadError:
+            writer.close()
+            return
         length = next(
             (
                 int(line.split(b":")[1])
@@ -67,11 +74,21 @@ class Server:
 
 
 @asynccontextmanager
-async def served(content: bytes, timeout_s: float = 20.0) -> AsyncIterator[tuple[HttpApi, Server]]:
-    server = Server(content)
-    listener = await asyncio.start_server(server.handle, "127.0.0.1", 0)
+async def served(
+    content: bytes,
+    timeout_s: float = 20.0,
+    token: str = "",
+    certificate: Certificate | None = None,
+    ca: str = "",
+    scheme: str = "",
+    until: bytes = b"\r\n\r\n",
+) -> AsyncIterator[tuple[HttpApi, Server]]:
+    server = Server(content, until)
+    tls = certificate.server_context() if certificate else None
+    listener = await asyncio.start_server(server.handle, "127.0.0.1", 0, ssl=tls)
     port = listener.sockets[0].getsockname()[1]
-    api = HttpApi(f"http://127.0.0.1:{port}/", timeout_s=timeout_s)
+    scheme = scheme or ("https" if certificate else "http")
+    api = HttpApi(f"{scheme}://127.0.0.1:{port}/", timeout_s=timeout_s, token=token, ca=ca)
     try:
         yield api, server
     finally:
@@ -154,7 +171,6 @@ def test_another_status_than_200_is_shown_with_its_body() -> None:
     error = refuse(answer(b"Traceback:\n  \x1b[31mboom", "500 Internal Server Error"))
     assert "/version: HTTP 500, expected 200: Traceback: \\x1b[31mboom" in str(error)
     assert str(error).startswith("GET http://127.0.0.1:")
-    assert not error.refused
     assert "HTTP 404, expected 200: nope" in str(refuse(answer(b"nope", "404 Not Found")))
 
 
@@ -213,7 +229,6 @@ def test_a_version_is_printable_or_refused(text: str) -> None:
 def test_no_answer_in_time() -> None:
     error = refuse(b"", timeout_s=0.05)
     assert str(error).endswith("/version: no answer within 0.05 s")
-    assert not error.refused
 
 
 def test_an_answer_that_never_ends_in_time() -> None:
@@ -252,7 +267,6 @@ def test_nothing_listens() -> None:
 
         with pytest.raises(HttpFailedError) as caught:
             asyncio.run(main())
-    assert caught.value.refused
     assert f"GET http://127.0.0.1:{port}/version: cannot connect (" in str(caught.value)
 
 
@@ -270,3 +284,212 @@ def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     assert ask(answer(b'"0.5.6"'), HttpApi.version) == "0.5.6"
+
+
+# Older releases
+
+
+def requests_of(
+    content: bytes, routes: HttpRoutes, method: Callable[[HttpApi], Awaitable[Any]], **kwargs: Any
+) -> list[bytes]:
+    """Return the requests that a method makes of a release with these routes."""
+
+    async def main() -> list[bytes]:
+        async with served(content, **kwargs) as (api, server):
+            api.routes = routes
+            await method(api)
+        return server.requests
+
+    return asyncio.run(main())
+
+
+def test_digests_by_query() -> None:
+    sums = answer(json.dumps({"status": "success", "chunk_checksums": ["0" * 32] * 2}).encode())
+    (request,) = requests_of(
+        sums,
+        HTTP_045,
+        lambda api: api.checksums(block_ids=(4, 3, 2, 1), blocks_per_chunk=2, instance_id=9),
+    )
+    query = b"block_ids=4,3,2,1&chunk_size=2&instance_id=9&layerwise=false"
+    assert request.startswith(b"GET /kvcache/check?" + query + b" HTTP/1.1\r\n")
+    assert request.endswith(b"\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    ("chunks", "blocks_per_chunk", "parts"),
+    [(32, 16, [512]), (33, 16, [512, 16]), (3, 300, [300, 300, 300]), (2, 600, [600, 600])],
+)
+def test_long_queries_come_in_parts(chunks: int, blocks_per_chunk: int, parts: list[int]) -> None:
+    """A first line of more than 8 KiB is refused by many, our own server of before among them."""
+    asked: list[list[int]] = []
+
+    class Counts(HttpApi):
+        async def _ask(self, method: str, path: str, body: Any, query: Any = None) -> Any:
+            asked.append([int(number) for number in query["block_ids"].split(",")])
+            assert query["chunk_size"] == str(blocks_per_chunk)
+            first = asked[-1][0] // blocks_per_chunk
+            count = len(asked[-1]) // blocks_per_chunk
+            digests = [f"{first + chunk:032x}" for chunk in range(count)]
+            return {"status": "success", "chunk_checksums": digests}
+
+    async def main() -> tuple[str, ...]:
+        api = Counts("http://127.0.0.1:1", timeout_s=1)
+        api.routes = HTTP_045
+        try:
+            return await api.checksums(
+                block_ids=range(chunks * blocks_per_chunk),
+                blocks_per_chunk=blocks_per_chunk,
+                instance_id=1,
+            )
+        finally:
+            await api.close()
+
+    assert asyncio.run(main()) == tuple(f"{chunk:032x}" for chunk in range(chunks))
+    assert [len(ids) for ids in asked] == parts
+
+
+def test_other_pages_of_older_releases() -> None:
+    (clear,) = requests_of(answer(b"{}"), HTTP_045, HttpApi.clear)
+    assert clear.startswith(b"POST /clear-cache HTTP/1.1\r\n")
+    (clear,) = requests_of(answer(b"{}"), HTTP_041, HttpApi.clear)
+    assert clear.startswith(b"POST /api/clear-cache HTTP/1.1\r\n")
+    mode = answer(b'{"mp": {"transfer_mode": "non_gpu"}}')
+    (config,) = requests_of(mode, HTTP_045, HttpApi.transfer_mode)
+    assert config.startswith(b"GET /conf HTTP/1.1\r\n")
+    (status,) = requests_of(answer(json.dumps(STATUS).encode()), HTTP_041, HttpApi.status)
+    assert status.startswith(b"GET /api/status HTTP/1.1\r\n")
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        HttpApi.version,
+        HttpApi.transfer_mode,
+        lambda api: api.checksums(block_ids=(1,), blocks_per_chunk=1, instance_id=0),
+    ],
+)
+def test_a_page_that_a_release_lacks_is_not_asked_for(
+    method: Callable[[HttpApi], Awaitable[Any]],
+) -> None:
+    with pytest.raises(
+        HttpFailedError, match=r"^http://127\.0\.0\.1:\d+: this release has no such"
+    ):
+        requests_of(answer(b"{}"), HTTP_041, method)
+
+
+# The token
+
+TOKEN = "hunter2/hunter2=="
+
+
+def test_the_token_is_sent_with_every_request() -> None:
+    async def everything(api: HttpApi) -> None:
+        await api.clear()
+        with pytest.raises(RemoteProtocolError):
+            await api.status()
+
+    requests = requests_of(answer(b"{}"), HTTP_051, everything, token=TOKEN)
+    assert [
+        request.count(b"\r\nAuthorization: Bearer hunter2/hunter2==\r\n") for request in requests
+    ] == [1, 1]
+    requests = requests_of(answer(b"{}"), HTTP_051, everything)
+    assert not any(b"uthorization" in request for request in requests)
+
+
+def test_a_server_that_wants_a_token() -> None:
+    refusal = answer(b'{"detail": "no"}', "401 Unauthorized")
+    remedy = "; give it with --http-token-file or in BENCH_SERVER_HTTP_TOKEN"
+    text = str(refuse(refusal))
+    assert text.endswith("/version: HTTP 401, it wants a bearer token, and none was given" + remedy)
+    text = str(refuse(refusal, token=TOKEN))
+    assert text.endswith(
+        "/version: HTTP 401, it wants a bearer token, and this one is not accepted" + remedy
+    )
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        answer(b"", "401 Unauthorized"),
+        answer(b"nope", "500 Internal Server Error"),
+        answer(b"nope"),
+        answer(b"nope", length=50),
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+        # Some servers show a failed request with its headers.
+        answer(b"x" * 155 + TOKEN.encode(), "500 Internal Server Error"),
+        answer(b"Authorization: Bearer " + TOKEN.encode()),
+        f"HTTP/1.1 {TOKEN}\r\n\r\n".encode(),
+    ],
+)
+def test_the_token_is_in_no_error(content: bytes) -> None:
+    error = refuse(content, token=TOKEN)
+    assert "hunter2" not in str(error) + repr(error)
+
+
+def test_a_redirect_is_not_followed() -> None:
+    async def main() -> tuple[str, list[bytes]]:
+        async with served(answer(b'"0.5.6"')) as (target, elsewhere):
+            moved = (
+                f"HTTP/1.1 307 Moved\r\nLocation: {target._base}/version\r\n"
+                "Content-Length: 0\r\nConnection: close\r\n\r\n"
+            )
+            async with served(moved.encode(), token=TOKEN) as (api, _):
+                with pytest.raises(HttpFailedError) as caught:
+                    await api.version()
+            return str(caught.value), elsewhere.requests
+
+    text, seen_elsewhere = asyncio.run(main())
+    assert "/version: HTTP 307, expected 200" in text
+    assert seen_elsewhere == []
+
+
+# TLS
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    if OPENSSL is None:
+        pytest.skip("no openssl to make a certificate with")
+    return make_certificate(tmp_path_factory.mktemp("tls"), "IP:127.0.0.1")
+
+
+def test_https_with_an_authority_of_its_own(certificate: Certificate) -> None:
+    right = {"certificate": certificate, "ca": str(certificate.path)}
+    assert ask(answer(b'"0.5.6"'), HttpApi.version, **right) == "0.5.6"
+
+
+def test_https_with_an_authority_of_the_system(
+    certificate: Certificate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate.path))  # where OpenSSL looks for them
+    assert ask(answer(b'"0.5.6"'), HttpApi.version, certificate=certificate) == "0.5.6"
+
+
+def test_a_certificate_that_nobody_signed(certificate: Certificate) -> None:
+    text = str(refuse(answer(b'"0.5.6"'), certificate=certificate, token=TOKEN))
+    assert text.startswith("GET https://127.0.0.1:")
+    assert text.endswith(
+        "/version: the server's certificate is not accepted (self-signed certificate); give the "
+        "authority that signed it with --http-ca, or correct --url"
+    )
+
+
+def test_a_certificate_of_another_name(tmp_path: Path, certificate: Certificate) -> None:
+    other = make_certificate(tmp_path, "DNS:other.example")
+    text = str(refuse(answer(b'"0.5.6"'), certificate=other, ca=str(other.path)))
+    assert "certificate is not accepted (IP address mismatch, certificate is not valid" in text
+    # And one that another authority signed than the one that is trusted.
+    text = str(refuse(answer(b'"0.5.6"'), certificate=other, ca=str(certificate.path)))
+    assert "certificate is not accepted (self-signed certificate); give the authority" in text
+
+
+def test_https_where_there_is_none() -> None:
+    text = str(refuse(b"HTTP/1.1 400 Bad Request\r\n\r\n", scheme="https", until=b"\x16"))
+    assert "TLS failed (" in text
+    assert text.endswith("); is it an http:// server?")
+
+
+def test_http_where_there_is_tls(certificate: Certificate) -> None:
+    assert "GET http://127.0.0.1:" in str(
+        refuse(answer(b'"0.5.6"'), certificate=certificate, scheme="http")
+    )

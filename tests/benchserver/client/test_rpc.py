@@ -426,6 +426,46 @@ def test_what_cannot_be_sent_is_not_entered() -> None:
     run(main)
 
 
+def test_a_peer_that_speaks_zmq_has_greeted() -> None:
+    async def main() -> None:
+        async with linked() as link:
+            call = link.call(Op.NOOP)
+            await link.peer.receive()
+            while not link.client.greeted:  # noqa: ASYNC110 - nothing tells that it has changed
+                await asyncio.sleep(0.001)
+            link.peer.close()
+            with pytest.raises(ConnectionLostError):
+                await call
+            assert link.client.greeted, "it did, whatever became of it"
+
+    run(main)
+
+
+@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\xff" * 100])
+def test_a_peer_that_does_not_speak_zmq_never_greets(said: bytes) -> None:
+    async def main() -> None:
+        ended = asyncio.Event()
+
+        async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(1)
+            writer.write(said)
+            if not said:
+                await ended.wait()
+            writer.close()
+
+        listener = await asyncio.start_server(handle, "127.0.0.1", 0)
+        port = listener.sockets[0].getsockname()[1]
+        async with connected(f"tcp://127.0.0.1:{port}", asyncio.Queue(), 200 * NS_PER_MS) as client:
+            with pytest.raises((NoAnswerError, ConnectionLostError)):
+                await client.call(Op.NOOP)
+            assert not client.greeted
+        ended.set()
+        listener.close()
+        await listener.wait_closed()
+
+    run(main)
+
+
 def test_waiting_calls_are_bounded() -> None:
     async def main() -> None:
         async with linked() as link:

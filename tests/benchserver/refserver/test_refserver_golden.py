@@ -1,4 +1,4 @@
-"""Recorded sessions of the real client, sent to our server: it answers as the real one did.
+"""Recorded sessions of real clients, sent to our server: it answers as the real ones did.
 
 The requests go out frame by frame as they were recorded, in that order, over one DEALER; only the
 names of the client's shared-memory segments are replaced by fresh ones.  Every reply must have the
@@ -24,9 +24,8 @@ import zmq
 
 from benchserver.refserver.segments import create_segment, unlink_segment
 from protocol import codec
-from protocol.dialects import V056
+from protocol.dialects import V056, Dialect, dialect_of
 from protocol.ops import Op
-from protocol.tensors import decode_tensor_list
 from tests.mitm.servers import embedded_server
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -47,12 +46,22 @@ POOLED = (
 )
 """Recorded with one server, in this order; so are the slots' offsets in its pool."""
 
+INDEX: Mapping[str, Mapping[str, Any]] = json.loads(
+    (GOLDEN / "INDEX.json").read_text(encoding="utf-8")
+)["files"]
+RELEASES = {name.removesuffix(".json"): entry["release"] for name, entry in INDEX.items()}
+OTHERS = {name: release for name, release in RELEASES.items() if release != "0.5.6"}
+"""Recordings of other releases, each with a server of its own."""
+
+_POOL = frozenset({"shm_name", "pool_size"})
+
 VOLATILE: Mapping[tuple[str, str], frozenset[str]] = {
-    ("shm", "register_kv_cache_engine_driven_context"): frozenset({"shm_name", "pool_size"}),
-    ("pickle", "prepare_retrieve"): frozenset({"data"}),
+    ("shm", "register_kv_cache_engine_driven_context"): _POOL,
+    ("shm", "register_kv_cache_non_gpu_context"): _POOL,
+    ("inline", "prepare_retrieve"): frozenset({"data"}),
 }
 """Fields of a reply's map that another server, or another run of the same one, has otherwise: how
-its pool is named and how large it is; how a pickle spells tensors (`data` must hold equal ones).
+its pool is named and how large it is; how tensors are spelled inline (`data` must hold equal ones).
 Where there is no pool, its name and size are not volatile."""
 
 RACES: Mapping[tuple[str, int], Any] = {
@@ -97,9 +106,9 @@ def renamed(frame: bytes) -> bytes:
 
 
 @contextmanager
-def segments_of(request: Sequence[bytes]) -> Iterator[None]:
+def segments_of(dialect: Dialect, request: Sequence[bytes]) -> Iterator[None]:
     """Create the shared-memory segments that a REGISTER_KV_CACHE names, full of noise."""
-    incoming = codec.decode_request(V056, request)
+    incoming = codec.decode_request(dialect, request)
     assert incoming.op is Op.REGISTER_KV_CACHE
     with ExitStack() as cleanup:
         for handle in incoming.args[1]:
@@ -116,7 +125,8 @@ def segments_of(request: Sequence[bytes]) -> Iterator[None]:
 class Replayer:
     """Sends recorded requests over one DEALER."""
 
-    def __init__(self, socket: zmq.Socket[bytes], cleanup: ExitStack) -> None:
+    def __init__(self, dialect: Dialect, socket: zmq.Socket[bytes], cleanup: ExitStack) -> None:
+        self._dialect = dialect
         self._socket = socket
         self._cleanup = cleanup
 
@@ -125,14 +135,21 @@ class Replayer:
         request = exchange.request
         if exchange.op == "register_kv_cache":
             request = tuple(renamed(frame) for frame in request)
-            self._cleanup.enter_context(segments_of(request))
+            self._cleanup.enter_context(segments_of(self._dialect, request))
         self._socket.send_multipart(request)
         assert self._socket.poll(REPLY_WITHIN_MS), f"no reply to {exchange.op}"
         return tuple(self._socket.recv_multipart())
 
 
+def kind_of(name: str) -> str:
+    """Return how the KV data of a recorded session travelled."""
+    if "register_kv_cache" in INDEX[f"{name}.json"]["request_ops"]:
+        return "mapped"
+    return "shm" if "_shm_" in name else "inline"
+
+
 def check_reply(name: str, exchange: Exchange, ours: tuple[bytes, ...]) -> None:
-    kind = "shm" if name in POOLED else "pickle" if "pickle" in name else "mapped"
+    kind = kind_of(name)
     volatile = VOLATILE.get((kind, exchange.op), frozenset())
     want = exchange.reply
     race = RACES.get((name, msgpack.unpackb(exchange.request[0])))
@@ -148,7 +165,8 @@ def check_reply(name: str, exchange: Exchange, ours: tuple[bytes, ...]) -> None:
         field: type(expected[field]) for field in volatile
     }
     if "data" in volatile:
-        assert decode_tensor_list(got["data"]) == decode_tensor_list(expected["data"])
+        decode = dialect_of(RELEASES[name]).inline.decode
+        assert decode(got["data"]) == decode(expected["data"])
     # With the recorded values in the volatile fields, the frame has the recorded bytes.
     assert msgpack.packb({**got, **{field: expected[field] for field in volatile}}) == want[2]
     assert msgpack.packb(got) == ours[2]
@@ -158,7 +176,7 @@ def replay(rpc_url: str, name: str) -> None:
     with ExitStack() as cleanup, zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.setsockopt(zmq.LINGER, 0)
         socket.connect(rpc_url)
-        replayer = Replayer(socket, cleanup)
+        replayer = Replayer(dialect_of(RELEASES[name]), socket, cleanup)
         for exchange in recorded(name):
             check_reply(name, exchange, replayer.answer(exchange))
         assert not socket.poll(0), "one reply too many"
@@ -186,6 +204,13 @@ def test_it_answers_as_recorded_over_its_pool() -> None:
             replay(server.urls.rpc_url, name)
 
 
+@pytest.mark.parametrize(("name", "release"), OTHERS.items())
+def test_it_answers_as_another_release_did(name: str, release: str) -> None:
+    pool = ("--shm-name", f"bsg{os.getpid()}") if kind_of(name) == "shm" else ()
+    with embedded_server("--as", release, *pool) as server:
+        replay(server.urls.rpc_url, name)
+
+
 def test_a_reply_that_differs_is_noticed() -> None:
     """Another result, another field, other types, orders and tensors, a frame too many."""
     exchanges = {
@@ -193,7 +218,7 @@ def test_a_reply_that_differs_is_noticed() -> None:
     }
     inline, pooled = PLAIN[0], POOLED[0]
     plan = msgpack.unpackb(exchanges[inline, "prepare_retrieve"].reply[2])
-    chunk = bytes(decode_tensor_list(plan["data"])[0].data)
+    chunk = bytes(V056.inline.decode(plan["data"])[0].data)
     other = plan["data"].replace(chunk, bytes([chunk[0] ^ 1]) + chunk[1:], 1)
     slots = msgpack.unpackb(exchanges[pooled, "prepare_store"].reply[2])
     slots["context"]["slots"][0]["offset"] += 1

@@ -281,6 +281,8 @@ URLS = "--rpc-url tcp://localhost:5555 --url http://localhost:8080"
         ({"model_name": "it's"}, f"{BASE} --end 2 --model-name 'it'\"'\"'s' {URLS}"),
         ({"server_release": "0.5.6"}, f"{BASE} --end 2 --server-release 0.5.6 {URLS}"),
         ({"own_server": True}, f"{BASE} --end 2 --embedded"),
+        ({"http_token": "secret"}, f"{BASE} --end 2 {URLS}"),
+        ({"http_ca": "my ca.pem"}, f"{BASE} --end 2 {URLS} --http-ca 'my ca.pem'"),
     ],
 )
 def test_the_command_that_replays_a_run(
