@@ -131,7 +131,7 @@ BAD_FLAGS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("serve", "--port", "65536"), ("'--port'", "is out of range, expected 0 to 65535")),
     (("serve", "--chunk-size", "0"), ("'--chunk-size'", "is out of range")),
     (("serve", "--l1-size-gb", "nan"), ("'--l1-size-gb'", "is not a decimal number")),
-    (("serve", "--shm-name", "a/b"), ("shm_name",)),
+    (("serve", "--shm-name", "a/b"), ("--shm-name",)),
     (("serve", "extra"), ("unexpected extra argument",)),
     (("serve", "--fault", "nonsense"), ("fault 'nonsense': no such fault; known: ",)),
     (("serve", "--fault", "delay@0"), ("fault 'delay@0': call 0, expected 1 to",)),
@@ -389,3 +389,8 @@ def test_the_faults_are_listed() -> None:
     result = invoke("serve", "--help-faults")
     assert result.exit_code == 0
     assert "late_reply:op=RETRIEVE,delay=1500ms" in result.stdout
+
+
+def test_wrong_usage_of_a_command_points_to_its_own_help() -> None:
+    assert invoke("serve", "--port", "x").stderr.endswith("; see bench-server serve --help\n")
+    assert invoke("--end", "x").stderr.endswith("; see bench-server --help\n")
