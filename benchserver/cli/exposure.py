@@ -10,11 +10,11 @@ def exposure_line(*, rpc: tuple[str, int], http: tuple[str, int], has_token: boo
     """Return the warning for these (host, port) pairs, or "" if only this machine reaches both."""
     opened, remedies = [], []
     if not _is_loopback(rpc[0]):
-        opened.append(f"tcp://{_shown(rpc[0])}:{rpc[1]} (ZMQ, which asks for no token)")
+        opened.append(f"tcp://{shown_host(rpc[0])}:{rpc[1]} (ZMQ, which asks for no token)")
         remedies.append("--host 127.0.0.1")
     if not _is_loopback(http[0]):
         guard = "asks for the token, but sends it unencrypted" if has_token else "asks for no token"
-        opened.append(f"http://{_shown(http[0])}:{http[1]} ({guard})")
+        opened.append(f"http://{shown_host(http[0])}:{http[1]} ({guard})")
         remedies.append("--http-host 127.0.0.1")
         remedies += [] if has_token else ["--http-token"]
     if not opened:
@@ -39,5 +39,6 @@ def _is_local(address: str) -> bool:
     return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
-def _shown(host: str) -> str:
+def shown_host(host: str) -> str:
+    """Return a host as it stands in a URL."""
     return f"[{host}]" if ":" in host else host

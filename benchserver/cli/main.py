@@ -45,7 +45,8 @@ class OneLineGroup(click.Group):
 
 def _usage_text(error: click.UsageError) -> str:
     text = error.format_message().rstrip(".")
-    return f"{text}; see bench-server --help"
+    command = "bench-server" if error.ctx is None else error.ctx.command_path
+    return f"{text}; see {command} --help"
 
 
 def _complain(text: str) -> None:

@@ -61,11 +61,13 @@ def run_selftest(options: Mapping[str, Any]) -> int:
 
 
 async def _run(cases: Sequence[Case], jobs: int, clock: RealClock, table: Any) -> Any:
-    """Run the cases; the first SIGINT or SIGTERM ends all children and raises CancelledError."""
+    """Run the cases; SIGINT, SIGTERM or SIGHUP ends all children and raises CancelledError."""
     from benchserver.selftest.runs import run_cases
 
     work = asyncio.ensure_future(run_cases(cases, jobs=jobs, clock=clock, on_row=table.row))
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, work.cancel)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # What nohup ignores stays ignored.
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, work.cancel)
     return await work

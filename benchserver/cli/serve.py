@@ -6,14 +6,16 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from benchserver.cli.exposure import exposure_line
+from benchserver.cli.exposure import exposure_line, shown_host
 from benchserver.cli.httptoken import hide_from_process_list, read_token
 from benchserver.refserver.config import ServerConfig
 from benchserver.refserver.server import serve
+from benchserver.refserver.tiers.config import MockConfig
+from benchserver.refserver.tiers.url import parse_tier_url
 
 _GIB = 1 << 30
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -93,15 +95,28 @@ async def _serve(config: ServerConfig, *, stop_with_stdin: bool) -> None:
             print(json.dumps({"rpc_port": rpc_port, "http_port": http_port}), flush=True)
             return
         print(
-            f"Embedded MP server (no evidence about LMCache): tcp://{config.host}:{rpc_port}, "
-            f"http://{config.http_host}:{http_port}, chunk size {config.chunk_size}; "
+            f"Embedded MP server (no evidence about LMCache): "
+            f"tcp://{shown_host(config.host)}:{rpc_port}, "
+            f"http://{shown_host(config.http_host)}:{http_port}, chunk size {config.chunk_size}; "
             "Ctrl-C stops it",
             flush=True,
         )
+        for line in _unverifiable_lines(config.l2):
+            print(line, flush=True)
         if config.faults:
             print(f"Faults on: {' '.join(config.faults)}", flush=True)
 
     await serve(config, on_ready=on_ready, stop=stop)
+
+
+def _unverifiable_lines(urls: Sequence[str]) -> list[str]:
+    """Return a line for each tier that gives back other bytes than it was given."""
+    tiers = [(url, parse_tier_url(url)) for url in urls]
+    return [
+        f"L2 {url} keeps sizes and no bytes: reads give zeros, which fail every bench that looks"
+        for url, tier in tiers
+        if isinstance(tier, MockConfig) and not tier.keeps_data
+    ]
 
 
 def _stop_by_signal(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:

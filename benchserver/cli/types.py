@@ -12,6 +12,11 @@ _INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _NUMBER = re.compile(r"-?[0-9]{1,19}(?:\.[0-9]{1,9})?(?:[eE][+-]?[0-9]{1,2})?", re.ASCII)
 
 
+def _shown(value: float) -> str:
+    """Return every digit that a number has: 1.0000001 is not 1."""
+    return repr(value).removesuffix(".0")
+
+
 class StrictInt(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     """A decimal integer within bounds: no sign but minus, no underscore, no foreign digits."""
 
@@ -51,6 +56,9 @@ class StrictFloat(click.ParamType):  # type: ignore[type-arg,unused-ignore]
             value = float(value)
         if not math.isfinite(value) or not self._low <= value <= self._high:
             self.fail(
-                f"{value:g} is out of range, expected {self._low:g} to {self._high:g}", param, ctx
+                f"{_shown(value)} is out of range, expected {_shown(self._low)} to "
+                f"{_shown(self._high)}",
+                param,
+                ctx,
             )
         return float(value)

@@ -141,8 +141,9 @@ class Backing:
         with self._claimed(missing):
             for tier in self.tiers:
                 with suppress(TierError):
-                    if await tier.probe(missing) == len(missing):
-                        return await self._read_all(tier, missing, group_bytes)
+                    found = await tier.probe(missing) == len(missing)
+                    if found and await self._read_all(tier, missing, group_bytes):
+                        return True
         return False
 
     async def _missing(self, row: Row) -> list[ObjectKey]:
@@ -217,7 +218,8 @@ class Backing:
         if not finish.done():
             self._journal.line(
                 f"L2: the tiers were not done after {FINISH_WITHIN_S} s, "
-                f"{len(self._writes)} objects are not written"
+                f"{len(self._writes)} objects are not written, and some may be lost that they "
+                "had only queued"
             )
             late = (finish, *self._writes)
             for task in late:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from benchserver.errors import UsageError
+from benchserver.errors import UsageError, one_line
 from benchserver.refserver.tiers.url import parse_tier_url
 from protocol.dialects import Dialect, dialect_of, known_releases
 
@@ -35,6 +35,7 @@ MIN_REAP_S = 1
 
 MAX_TOKEN_CHARS = 4096
 _HTTP_TOKEN = re.compile(rf"[!-~]{{1,{MAX_TOKEN_CHARS}}}")
+_HOST = re.compile(r"[!-~]{1,253}")
 _POOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 
 
@@ -44,6 +45,12 @@ def spoken_releases() -> tuple[str, ...]:
     Only those whose rows a real server has confirmed, and which can serve a CPU client.
     """
     return tuple(release for release in known_releases() if dialect_of(release).verified)
+
+
+def _option(name: str) -> str:
+    """Return the option of `bench-server serve` that sets a field of the same name."""
+    spelled = f"{name.removesuffix('_s')}_seconds" if name.endswith("_s") else name
+    return f"--{spelled.replace('_', '-')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,29 +91,34 @@ class ServerConfig:
 
     def __post_init__(self) -> None:
         """Raise UsageError for a value that cannot work."""
-        for name, port in (("port", self.port), ("http_port", self.http_port)):
-            if not 0 <= port <= MAX_PORT:
-                raise UsageError(f"{name} is {port}, expected 0 (any free one) to {MAX_PORT}")
+        self._check_addresses()
         if not 1 <= self.chunk_size <= MAX_CHUNK_TOKENS:
             raise UsageError(
-                f"chunk_size is {self.chunk_size}, expected 1 to {MAX_CHUNK_TOKENS} tokens"
+                f"--chunk-size is {self.chunk_size}, expected 1 to {MAX_CHUNK_TOKENS} tokens"
             )
         if self.l1_bytes < ALIGN_BYTES:
-            raise UsageError(f"l1_bytes is {self.l1_bytes}, expected at least {ALIGN_BYTES}")
+            raise UsageError(
+                f"--l1-size-gb gives {self.l1_bytes} bytes, expected at least {ALIGN_BYTES}"
+            )
         if self.transfer_mode not in get_args(TransferMode):
             modes = ", ".join(get_args(TransferMode))
-            raise UsageError(f"transfer_mode is {self.transfer_mode!r}, expected one of {modes}")
+            raise UsageError(
+                f"--supported-transfer-mode is {self.transfer_mode!r}, expected one of {modes}"
+            )
         if self.release not in spoken_releases():
             raise UsageError(
-                f"release is {self.release!r}, expected one of {', '.join(spoken_releases())}"
+                f"--as is {self.release!r}, expected one of {', '.join(spoken_releases())}"
             )
         if not (self.serves_mapped or self.serves_engine_driven):
-            raise UsageError(f"{self.release} has no transfer mode {self.transfer_mode}")
+            raise UsageError(
+                f"--supported-transfer-mode is {self.transfer_mode}, which {self.release} does "
+                "not have"
+            )
         self._check_times()
         for name in ("eviction_trigger_watermark", "eviction_ratio"):
             share = getattr(self, name)
             if not 0 <= share <= 1:
-                raise UsageError(f"{name} is {share}, expected 0 to 1")
+                raise UsageError(f"{_option(name)} is {share}, expected 0 to 1")
         if self.http_token and not _HTTP_TOKEN.fullmatch(self.http_token):
             raise UsageError(
                 f"the HTTP token must be 1 to {MAX_TOKEN_CHARS} printable ASCII characters "
@@ -116,12 +128,14 @@ class ServerConfig:
             parse_tier_url(url)
         if self.l2_write not in get_args(L2Write):
             modes = ", ".join(get_args(L2Write))
-            raise UsageError(f"l2_write is {self.l2_write!r}, expected one of {modes}")
+            raise UsageError(f"--l2-write is {self.l2_write!r}, expected one of {modes}")
         if self.l2_write != "through" and not self.l2:
-            raise UsageError(f"l2_write is {self.l2_write}, but there is no L2; give it one (--l2)")
+            raise UsageError(
+                f"--l2-write is {self.l2_write}, but there is no L2; give it one (--l2)"
+            )
         if self.shm_name and not _POOL_NAME.fullmatch(self.shm_name):
             raise UsageError(
-                f"shm_name is {self.shm_name!r}, expected at most 200 of A-Z a-z 0-9 _ . -"
+                f"--shm-name is {self.shm_name!r}, expected at most 200 of A-Z a-z 0-9 _ . -"
             )
         if self.faults:
             # Loaded here: a fault knows the whole server, and so this module.
@@ -129,21 +143,38 @@ class ServerConfig:
 
             parse_switches(self.faults)
 
+    def _check_addresses(self) -> None:
+        for name in ("host", "http_host"):
+            host = getattr(self, name)
+            if not _HOST.fullmatch(host):
+                raise UsageError(
+                    f"{_option(name)} is {one_line(ascii(host), 60)}, expected an address or a "
+                    "name of this machine, such as 127.0.0.1"
+                )
+        for name in ("port", "http_port"):
+            port = getattr(self, name)
+            if not 0 <= port <= MAX_PORT:
+                raise UsageError(
+                    f"{_option(name)} is {port}, expected 0 (any free one) to {MAX_PORT}"
+                )
+
     def _check_times(self) -> None:
         for name in ("session_ttl_s", "l1_write_ttl_s", "l1_read_ttl_s"):
             seconds = getattr(self, name)
             if not 0 < seconds <= MAX_SECONDS:
-                raise UsageError(f"{name} is {seconds}, expected more than 0 to {MAX_SECONDS} s")
+                raise UsageError(
+                    f"{_option(name)} is {seconds}, expected more than 0 to {MAX_SECONDS} s"
+                )
         reap, grace = self.worker_reap_timeout_s, self.worker_registration_grace_s
         if reap != 0 and not MIN_REAP_S <= reap <= MAX_SECONDS:
             raise UsageError(
-                f"worker_reap_timeout_s is {reap}, "
+                f"--worker-reap-timeout-seconds is {reap}, "
                 f"expected 0 (never) or {MIN_REAP_S} to {MAX_SECONDS} s"
             )
         if not reap <= grace <= MAX_SECONDS:
             raise UsageError(
-                f"worker_registration_grace_s is {grace}, "
-                f"expected at least worker_reap_timeout_s, {reap}, and at most {MAX_SECONDS} s"
+                f"--worker-registration-grace-seconds is {grace}, expected at least "
+                f"--worker-reap-timeout-seconds, which is {reap}, and at most {MAX_SECONDS} s"
             )
 
     @property

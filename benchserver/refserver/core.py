@@ -33,6 +33,8 @@ class LookupTotals:
 
     requested_chunks: int = 0
     hit_chunks: int = 0
+    under_way: int = 0
+    """How many look behind L1 just now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -110,7 +110,7 @@ class HttpServer:
         await self._runner.setup()
         try:
             await web.TCPSite(self._runner, host, port).start()
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: of a name that is no host's
             raise FatalError(f"cannot listen on http://{host}:{port}: {error}") from error
         bound: int = self._runner.addresses[0][1]
         return bound

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.errors import one_line
@@ -19,8 +20,14 @@ WINDOW_NS = NS_PER_S
 
 
 def write_stderr(line: str) -> None:
-    """Write one line to stderr, where a started server's log belongs."""
-    print(line, file=sys.stderr, flush=True)
+    """Write one line to stderr, where a started server's log belongs.
+
+    Nobody may be reading there, or the disk behind it may be full: the line is lost then, for no
+    client may end the server by being worth a line.
+    """
+    if sys.stderr is not None:  # None: closed by whoever started us
+        with suppress(OSError):
+            print(line, file=sys.stderr, flush=True)
 
 
 class Journal:

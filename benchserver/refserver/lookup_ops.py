@@ -19,6 +19,9 @@ from protocol.values import clip
 _MAX_WAIT_S = 60.0
 """A longer WAIT_PREFETCH_STATUS is cut: a client's later requests wait behind it."""
 
+MAX_PREFETCHES = 1024
+"""Lookups behind L1 at once, far more than any bench has; each holds a request's tokens."""
+
 
 class LookupOps:
     """Handlers that touch the index and the sessions, but no bytes."""
@@ -70,8 +73,11 @@ class LookupOps:
     def _prefetch(self, backing: Backing, key: CacheKey, readers: int) -> None:
         """Look behind L1 in the background; queries answer "pending" until it is done."""
         self._stop_prefetch(key.request_id)
+        if len(self._jobs) >= MAX_PREFETCHES:
+            raise RefusalError(f"{MAX_PREFETCHES} lookups wait for L2, one more is not taken")
         task = asyncio.ensure_future(self._look_behind(backing, key, readers))
         self._jobs[key.request_id] = task
+        self._core.lookups.under_way = len(self._jobs)
         task.add_done_callback(lambda done: self._job_ended(key.request_id, done))
 
     async def _look_behind(self, backing: Backing, key: CacheKey, readers: int) -> None:
@@ -84,12 +90,14 @@ class LookupOps:
     def _job_ended(self, request_id: str, task: asyncio.Task[None]) -> None:
         if self._jobs.get(request_id) is task:
             del self._jobs[request_id]
+            self._core.lookups.under_way = len(self._jobs)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._core.journal.line(f"LOOKUP {clip(request_id)}: the prefetch failed: {error!r}")
 
     def _stop_prefetch(self, request_id: str) -> None:
         """Cancel a running prefetch; it gives back the locks that it took."""
         task = self._jobs.pop(request_id, None)
+        self._core.lookups.under_way = len(self._jobs)
         if task is not None:
             task.cancel()
 

@@ -55,6 +55,7 @@ async def serve(
 
     async with AsyncExitStack() as cleanup:
         core = _open_core(config, clock or RealClock(), journal, cleanup)
+        cleanup.callback(_journal_loop_errors(core.journal))
         if core.backing is not None:
             cleanup.push_async_callback(core.backing.close)
         engine_ops, lookup_ops = EngineOps(core), LookupOps(core)
@@ -75,6 +76,23 @@ async def serve(
         tasks.start(_keep_house(core, engine_ops))
         on_ready(rpc_port, http_port)
         await _until(stop, tasks.failure, beside.failure)
+
+
+def _journal_loop_errors(journal: Journal) -> Callable[[], None]:
+    """Let what the event loop complains of (no descriptors left, say) be lines of the journal.
+
+    Its own way is a traceback for each.  Returns what undoes this.
+    """
+    loop = asyncio.get_running_loop()
+    before = loop.get_exception_handler()
+
+    def complain(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        cause = "" if error is None else f": {type(error).__name__}: {error}"
+        journal.line(f"event loop: {context['message']}{cause}")
+
+    loop.set_exception_handler(complain)
+    return lambda: loop.set_exception_handler(before)
 
 
 def _open_core(

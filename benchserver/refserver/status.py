@@ -27,7 +27,7 @@ def status_document(core: Core) -> dict[str, Any]:
             "eviction_controller": _eviction_document(core.config),
             "l2_adapters": _l2_documents(core),
         },
-        "active_prefetch_jobs": core.sessions.result_count,
+        "active_prefetch_jobs": core.sessions.result_count + core.lookups.under_way,
         "worker_liveness": {
             "enabled": core.config.worker_reap_timeout_s > 0,
             "reap_timeout_seconds": core.config.worker_reap_timeout_s,

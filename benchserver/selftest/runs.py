@@ -65,7 +65,10 @@ async def run_cases(
     rows: list[Row] = []
     try:
         for task in tasks:
-            rows.append(await task)
+            # Not the task itself: a cancellation would go to it alone, and `wait_for` can lose
+            # one (before Python 3.12).
+            await asyncio.wait((task,))
+            rows.append(task.result())
             on_row(rows[-1])
     finally:
         for task in tasks:

@@ -141,4 +141,5 @@ class RichTable:
 
 def make_table(total: int) -> TablePrinter:
     """Return the table that standard output calls for."""
-    return RichTable(total) if sys.stdout.isatty() else PlainTable()
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()  # None: closed at our start
+    return RichTable(total) if is_terminal else PlainTable()

@@ -85,7 +85,8 @@ class FsTier:
             self._recover()
         except OSError as error:
             os.close(self._lock)
-            raise UsageError(f"L2 directory {directory}: {os_reason(error)}") from error
+            where = f" ({error.filename})" if error.filename else ""
+            raise UsageError(f"L2 directory {directory}: {os_reason(error)}{where}") from error
         self._reading = Threads(READ_THREADS, "fs-tier-read")
         self._writing = Threads(WRITE_THREADS, "fs-tier-write")
 

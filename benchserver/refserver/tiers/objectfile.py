@@ -7,6 +7,7 @@ threads.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,7 +27,9 @@ from benchserver.refserver.tiers.framing import (
 from benchserver.refserver.tiers.keyname import name_of
 from benchserver.refserver.tiers.tier import check_size
 
-_READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+_READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+"""Not blocking: opening a pipe that lies there must not wait for its other end."""
+
 _WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
@@ -92,8 +95,7 @@ def read_object(path: Path, encoded_key: bytes, out: memoryview) -> None:
     """
     descriptor = os.open(path, _READ_FLAGS)
     try:
-        status = os.fstat(descriptor)
-        identity = FileIdentity(status.st_dev, status.st_ino)
+        status, identity = _checked_file(descriptor)
         header = bytearray(header_bytes(encoded_key))
         if _read_all(descriptor, [memoryview(header), out]) < len(header):
             raise CorruptError("the header is cut off", identity)
@@ -115,8 +117,7 @@ def read_size(path: Path) -> int:
     """Return a file's size if its header fits its name and its size; raises as `read_object`."""
     descriptor = os.open(path, _READ_FLAGS)
     try:
-        status = os.fstat(descriptor)
-        identity = FileIdentity(status.st_dev, status.st_ino)
+        status, identity = _checked_file(descriptor)
         fixed = os.pread(descriptor, FIXED_BYTES, 0)
         if len(fixed) < FIXED_BYTES:
             raise CorruptError("the header is cut off", identity)
@@ -151,6 +152,15 @@ def sync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _checked_file(descriptor: int) -> tuple[os.stat_result, FileIdentity]:
+    """Return what an open file is; CorruptError for a pipe, a directory or a device."""
+    status = os.fstat(descriptor)
+    identity = FileIdentity(status.st_dev, status.st_ino)
+    if not stat.S_ISREG(status.st_mode):
+        raise CorruptError("not a regular file", identity)
+    return status, identity
 
 
 def _check_header(

@@ -71,7 +71,12 @@ def parse_tier_url(text: str) -> TierConfig:
             raise _BadUrlError(f"unknown scheme {scheme!r}, known: {_KNOWN}")
         return _PARSERS[scheme](url)
     except _BadUrlError as error:
-        raise UsageError(f"L2 tier {one_line(text, 120)!r}: {one_line(error, 240)}") from error
+        raise UsageError(f"L2 tier {_shown(text)}: {one_line(error, 240)}") from error
+
+
+def _shown(text: str) -> str:
+    """Return a URL as a message shows it, with what cannot be printed in sight."""
+    return repr(one_line(text, 120)) if text.isprintable() else one_line(ascii(text), 120)
 
 
 def open_tier(text: str, clock: Clock) -> Tier:

@@ -138,12 +138,12 @@ BAD_FLAGS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("serve", "--port", "65536"), ("'--port'", "is out of range, expected 0 to 65535")),
     (("serve", "--chunk-size", "0"), ("'--chunk-size'", "is out of range")),
     (("serve", "--l1-size-gb", "nan"), ("'--l1-size-gb'", "is not a decimal number")),
-    (("serve", "--shm-name", "a/b"), ("shm_name",)),
-    (("serve", "--as", "0.4.5"), ("release is '0.4.5', expected one of 0.5.7rc2, 0.5.6,",)),
-    (("serve", "--as", "\n"), (r"release is '\n', expected one of",)),
+    (("serve", "--shm-name", "a/b"), ("--shm-name",)),
+    (("serve", "--as", "0.4.5"), ("--as is '0.4.5', expected one of 0.5.7rc2, 0.5.6,",)),
+    (("serve", "--as", "\n"), (r"--as is '\n', expected one of",)),
     (
         ("serve", "--as", "0.4.6", "--supported-transfer-mode", "lmcache_driven"),
-        ("0.4.6 has no transfer mode lmcache_driven",),
+        ("--supported-transfer-mode is lmcache_driven, which 0.4.6 does not have",),
     ),
     (("serve", "extra"), ("unexpected extra argument",)),
     (("serve", "--fault", "nonsense"), ("fault 'nonsense': no such fault; known: ",)),
@@ -404,3 +404,8 @@ def test_the_faults_are_listed() -> None:
     result = invoke("serve", "--help-faults")
     assert result.exit_code == 0
     assert "late_reply:op=RETRIEVE,delay=1500ms" in result.stdout
+
+
+def test_wrong_usage_of_a_command_points_to_its_own_help() -> None:
+    assert invoke("serve", "--port", "x").stderr.endswith("; see bench-server serve --help\n")
+    assert invoke("--end", "x").stderr.endswith("; see bench-server --help\n")

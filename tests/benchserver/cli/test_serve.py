@@ -7,6 +7,7 @@ import os
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -189,9 +190,9 @@ def test_a_file_without_a_line_end_and_an_empty_line(tmp_path: Path) -> None:
         (("--http-token", "hunter2 hunter2"), "the HTTP token must be"),
         (("--http-token", ""), "the HTTP token is empty"),
         (("--http-token", "hunter2", "--http-token-file", "x"), "are both given"),
-        (("--worker-reap-timeout-seconds", "0.5"), "worker_reap_timeout_s is 0.5"),
+        (("--worker-reap-timeout-seconds", "0.5"), "--worker-reap-timeout-seconds is 0.5"),
         (("--worker-reap-timeout-seconds", "-1"), "'--worker-reap-timeout-seconds'"),
-        (("--worker-registration-grace-seconds", "5"), "worker_registration_grace_s is 5"),
+        (("--worker-registration-grace-seconds", "5"), "--worker-registration-grace-seconds is 5"),
         (("--session-ttl-seconds", "0"), "'--session-ttl-seconds'"),
         (("--l1-write-ttl-seconds", "0"), "'--l1-write-ttl-seconds'"),
         (("--l1-read-ttl-seconds", "1.5"), "'--l1-read-ttl-seconds'"),
@@ -240,3 +241,43 @@ def test_a_server_for_everybody_says_so() -> None:
     assert code == 0
     assert said.startswith("bench-server: warning: open to the network: http://0.0.0.0:")
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("host", ["a..b", ".", "no.such.host.invalid"])
+@pytest.mark.parametrize("option", ["--host", "--http-host"])
+def test_a_host_that_is_none_is_one_line(option: str, host: str) -> None:
+    # A process of its own: one that has served ignores signals from then on.
+    command = [sys.executable, "-m", "benchserver", "serve", *SMALL, option, host]
+    ended = subprocess.run(
+        command, capture_output=True, text=True, cwd=ROOT, timeout=READY_S, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.startswith("bench-server: error: cannot listen on ")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_an_ipv6_address_is_shown_as_urls_have_it() -> None:
+    with served("--host", "::1", "--http-host", "::1") as running:
+        assert re.search(r"tcp://\[::1\]:\d+, http://\[::1\]:\d+,", running.banner)
+
+
+def test_a_tier_that_keeps_no_bytes_is_told() -> None:
+    with served("--l2", "mock://1/", "--l2", "mock://2/?data=discard") as running:
+        assert running.process.stdout is not None
+        line = running.process.stdout.readline()
+    assert line.startswith("L2 mock://2/?data=discard keeps sizes and no bytes")
+
+
+def test_a_log_that_nobody_reads_is_no_end() -> None:
+    """Whoever is worth a line must not end the server when the line cannot be written."""
+    with served() as running:
+        assert running.process.stderr is not None
+        running.process.stderr.close()
+        port = int(running.url.rpartition(":")[2])
+        for _ in range(3):
+            with socket.create_connection(("127.0.0.1", port), timeout=END_S) as client:
+                client.sendall(b"FOO / HTTP/1.1\r\n\r\n")
+                assert client.recv(100).startswith(b"HTTP/1.0 400")
+        assert get(f"{running.url}/healthcheck")[0] == 200
+        running.process.send_signal(signal.SIGTERM)
+        assert running.process.wait(END_S) == 0

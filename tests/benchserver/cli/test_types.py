@@ -119,7 +119,7 @@ def test_what_is_no_number(value: Any) -> None:
 
 @pytest.mark.parametrize("value", ["0", "-1", "1e7", "1e99", "0.0009", math.nan, math.inf, -1, 0])
 def test_numbers_out_of_range(value: Any) -> None:
-    with pytest.raises(click.BadParameter, match=r"is out of range, expected 0\.001 to 1e\+06"):
+    with pytest.raises(click.BadParameter, match=r"is out of range, expected 0\.001 to 1000000"):
         FLOAT.convert(value, None, None)
 
 
@@ -132,3 +132,19 @@ def test_any_text_is_within_bounds_or_a_bad_parameter(text: str) -> None:
             continue
         assert low <= value <= high
         assert text.isascii()
+
+
+@pytest.mark.parametrize(
+    ("high", "value", "message"),
+    [
+        (1, "1.0000001", "1.0000001 is out of range, expected 0 to 1"),
+        (31_622_400, "31622401", "31622401 is out of range, expected 0 to 31622400"),
+        (1.5, "1e99", "1e+99 is out of range, expected 0 to 1.5"),
+    ],
+)
+def test_a_number_out_of_range_is_shown_with_every_digit(
+    high: float, value: str, message: str
+) -> None:
+    with pytest.raises(click.BadParameter) as caught:
+        StrictFloat(0, high).convert(value, None, None)
+    assert caught.value.message == message

@@ -440,3 +440,20 @@ def test_an_end_that_takes_too_long_is_told(monkeypatch: pytest.MonkeyPatch) -> 
         assert stage.held == 0
 
     play(scene, write="evict")
+
+
+def test_a_tier_that_fails_leaves_the_chunk_to_the_next() -> None:
+    async def scene(stage: Stage) -> None:
+        far = Broken()
+        stage.backing.tiers = (stage.tier, far)
+        await stage.store(KEYS[:2])
+        stage.cache.clear(force=True, now_ns=0)
+        stage.tier.failing.add(KEYS[0])
+        assert await stage.look() == 2
+        assert [stage.byte_of(key) for key in KEYS[:2]] == [0, 1]
+        assert stage.backing.totals().failed_reads == 1
+        far.failing.add(KEYS[0])
+        stage.cache.clear(force=True, now_ns=0)
+        assert await stage.look() == 0
+
+    play(scene)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import io
+import sys
 import threading
 from typing import Any
 
@@ -12,36 +15,41 @@ from benchserver.clock import NS_PER_S, VirtualClock
 from benchserver.errors import UsageError
 from benchserver.refserver.config import ServerConfig
 from benchserver.refserver.copier import MAX_THREADS, Copier
-from benchserver.refserver.journal import MAX_LINES_A_WINDOW, Journal
+from benchserver.refserver.journal import MAX_LINES_A_WINDOW, Journal, write_stderr
 from benchserver.refserver.refusal import RefusalError
 from benchserver.refserver.registry import (
     Liveness,
     Patience,
     parse_engine_instance,
 )
+from benchserver.refserver.server import serve
 from benchserver.refserver.tasks import TaskScope
 
 
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"l1_bytes": 0}, "l1_bytes is 0"),
-        ({"port": 65536}, "port is 65536"),
-        ({"http_port": -1}, "http_port is -1"),
-        ({"chunk_size": 0}, "chunk_size is 0"),
-        ({"transfer_mode": "both"}, "transfer_mode is 'both'"),
-        ({"shm_name": "a/b"}, "shm_name is 'a/b'"),
-        ({"session_ttl_s": 0.0}, "session_ttl_s is 0.0"),
-        ({"l1_write_ttl_s": 0}, "l1_write_ttl_s is 0"),
-        ({"l1_read_ttl_s": -1}, "l1_read_ttl_s is -1"),
-        ({"l1_read_ttl_s": 10**9}, "l1_read_ttl_s is 1000000000"),
-        ({"worker_reap_timeout_s": -1.0}, "worker_reap_timeout_s is -1.0"),
-        ({"worker_reap_timeout_s": 0.5}, "worker_reap_timeout_s is 0.5"),
-        ({"worker_reap_timeout_s": float("nan")}, "worker_reap_timeout_s is nan"),
-        ({"worker_registration_grace_s": 119.0}, "worker_registration_grace_s is 119.0"),
-        ({"eviction_trigger_watermark": 1.1}, "eviction_trigger_watermark is 1.1"),
-        ({"eviction_ratio": float("nan")}, "eviction_ratio is nan"),
-        ({"l2": ("mock://1/",), "l2_write": "back"}, "l2_write is 'back'"),
+        ({"l1_bytes": 0}, "--l1-size-gb gives 0 bytes"),
+        ({"host": ""}, "--host is ''"),
+        ({"http_host": "a b"}, "--http-host is 'a b'"),
+        ({"http_host": "a\0b"}, "--http-host is 'a.x00b'"),
+        ({"host": "\u00e9"}, "--host is"),
+        ({"port": 65536}, "--port is 65536"),
+        ({"http_port": -1}, "--http-port is -1"),
+        ({"chunk_size": 0}, "--chunk-size is 0"),
+        ({"transfer_mode": "both"}, "--supported-transfer-mode is 'both'"),
+        ({"shm_name": "a/b"}, "--shm-name is 'a/b'"),
+        ({"session_ttl_s": 0.0}, "--session-ttl-seconds is 0.0"),
+        ({"l1_write_ttl_s": 0}, "--l1-write-ttl-seconds is 0"),
+        ({"l1_read_ttl_s": -1}, "--l1-read-ttl-seconds is -1"),
+        ({"l1_read_ttl_s": 10**9}, "--l1-read-ttl-seconds is 1000000000"),
+        ({"worker_reap_timeout_s": -1.0}, "--worker-reap-timeout-seconds is -1.0"),
+        ({"worker_reap_timeout_s": 0.5}, "--worker-reap-timeout-seconds is 0.5"),
+        ({"worker_reap_timeout_s": float("nan")}, "--worker-reap-timeout-seconds is nan"),
+        ({"worker_registration_grace_s": 119.0}, "--worker-registration-grace-seconds is 119.0"),
+        ({"eviction_trigger_watermark": 1.1}, "--eviction-trigger-watermark is 1.1"),
+        ({"eviction_ratio": float("nan")}, "--eviction-ratio is nan"),
+        ({"l2": ("mock://1/",), "l2_write": "back"}, "--l2-write is 'back'"),
         ({"l2_write": "evict"}, "there is no L2"),
     ],
 )
@@ -253,3 +261,39 @@ def test_engine_object_shapes(fields: dict[str, Any], shape: tuple[int, ...]) ->
 def test_bad_engine_registrations(fields: dict[str, Any]) -> None:
     with pytest.raises(RefusalError):
         parse_engine_instance({**GOOD, **fields}, chunk_size=32, now_ns=0)
+
+
+class _FullDisk(io.StringIO):
+    def write(self, _text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_line_that_cannot_be_written_is_lost_and_no_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for stream in (None, _FullDisk()):
+        monkeypatch.setattr(sys, "stderr", stream)
+        write_stderr("nobody reads this")
+    assert capsys.readouterr().out == ""
+
+
+def test_what_the_event_loop_complains_of_is_a_line() -> None:
+    lines: list[str] = []
+
+    async def main() -> None:
+        loop, stop = asyncio.get_running_loop(), asyncio.Event()
+
+        def on_ready(*_: int) -> None:
+            loop.call_exception_handler(
+                {"message": "socket.accept() out of system resource", "exception": OSError("full")}
+            )
+            stop.set()
+
+        config = ServerConfig(l1_bytes=1 << 20)
+        await serve(config, on_ready=on_ready, stop=stop, journal=lines.append)
+        assert loop.get_exception_handler() is None
+
+    asyncio.run(main())
+    assert lines == [
+        "embedded server: event loop: socket.accept() out of system resource: OSError: full"
+    ]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from benchserver.refserver import lookup_ops
 from benchserver.refserver.arena import Arena
 from benchserver.refserver.backing import Backing
 from benchserver.refserver.cache import Cache, ObjectKey
@@ -17,9 +18,11 @@ from benchserver.refserver.core import Core
 from benchserver.refserver.engine_ops import EngineOps
 from benchserver.refserver.mapped_ops import MappedOps
 from benchserver.refserver.refusal import RefusalError
+from benchserver.refserver.status import status_document
 from protocol.handles import CPU_EVENT_STUB
 from protocol.messages import VOID
 from protocol.ops import Op
+from tests import faultstage
 from tests.benchserver.refserver.tiers.reference import DictTier
 from tests.faultstage import DONE, FROM, L1_BYTES, Stage, client_memory, empty_stage, key
 
@@ -117,3 +120,30 @@ def test_an_engine_that_is_gone_gets_no_slots() -> None:
             await plan
 
     play(scene)
+
+
+class Silent(DictTier):
+    """A tier that never says what it has."""
+
+    async def probe(self, keys: Sequence[ObjectKey]) -> int:
+        await asyncio.Event().wait()
+        return 0
+
+
+def test_lookups_that_wait_for_a_tier_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookup_ops, "MAX_PREFETCHES", 2)
+
+    async def scene(stage: Stage) -> None:
+        assert await stage.lookup("a") is VOID
+        assert await stage.lookup("b") is VOID
+        with pytest.raises(RefusalError, match="2 lookups wait for L2"):
+            await stage.lookup("c")
+        assert status_document(stage.core)["active_prefetch_jobs"] == 2
+        assert await stage.lookup("b") is VOID  # in place of its own
+        await stage.call(Op.END_SESSION, "a")
+        assert await stage.lookup("c") is VOID
+        await stage.call(Op.END_SESSION, "b")
+        await stage.call(Op.END_SESSION, "c")
+        assert status_document(stage.core)["active_prefetch_jobs"] == 0
+
+    faultstage.play(scene, tiers=(Silent(),))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
 from benchserver.clock import RealClock
 from benchserver.selftest import runs
 from benchserver.selftest.case import FOLDER, Case
-from benchserver.selftest.judge import Row
+from benchserver.selftest.cases import CASES
+from benchserver.selftest.judge import Ended, Row
 from benchserver.selftest.runs import run_cases
 
 WARM = ("--expect-warm", "--end", "1")
@@ -37,3 +39,28 @@ def test_a_run_has_a_folder_of_its_own() -> None:
 def test_l1_is_not_emptied_before_l2_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs, "_WRITTEN_WITHIN_S", 0.3)
     assert reread("--l2", SLOW).wrong == "the tiers were still writing after 0.3 s"
+
+
+def test_a_cancellation_is_not_lost_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[int] = []
+    first = asyncio.Event()
+
+    async def swallowing(number: int, *_: object) -> Ended:
+        begun.append(number)
+        first.set()
+        with contextlib.suppress(asyncio.CancelledError):  # as `wait_for` may, before Python 3.12
+            await asyncio.Event().wait()
+        return Ended(trouble="cancelled")
+
+    async def main() -> None:
+        monkeypatch.setattr(runs, "_run_case", swallowing)
+        work = asyncio.ensure_future(
+            runs.run_cases(CASES[:3], jobs=1, clock=RealClock(), on_row=lambda _: None)
+        )
+        await first.wait()
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(work, 10)
+
+    asyncio.run(main())
+    assert begun == [0]

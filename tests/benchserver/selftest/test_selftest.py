@@ -19,7 +19,8 @@ WITHIN_S = 100.0
 COMMAND = [sys.executable, "-m", "benchserver", "selftest"]
 
 
-def start(*options: str) -> subprocess.Popen[str]:
+def start(*options: str, temporary: Path | None = None) -> subprocess.Popen[str]:
+    folder = {} if temporary is None else {"TMPDIR": str(temporary)}
     return subprocess.Popen(
         [*COMMAND, *options],
         stdin=subprocess.DEVNULL,
@@ -27,7 +28,7 @@ def start(*options: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        env=bench_environment(),
+        env={**bench_environment(), **folder},
         start_new_session=True,
     )
 
@@ -71,20 +72,39 @@ def test_four_faults(tmp_path: Path) -> None:
     assert not pools_of(process.pid)
 
 
-def test_ctrl_c_ends_every_child() -> None:
-    process = start("--only", "stuck_prefetch", "--only", "swap_chunks", "--jobs", "3")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_every_child(number: signal.Signals, tmp_path: Path) -> None:
+    process = start(
+        "--only", "stuck_prefetch", "--only", "swap_chunks", "--jobs", "3", temporary=tmp_path
+    )
     deadline = time.monotonic() + WITHIN_S
     while len(children_of(process.pid)) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)
     children = children_of(process.pid)
     assert children
-    os.kill(process.pid, signal.SIGINT)
+    os.kill(process.pid, number)
     stdout, stderr = process.communicate(timeout=WITHIN_S)
     assert process.returncode == 1
     assert "SELFTEST: interrupted, nothing is proven (exit 1)" in stdout
     assert "Traceback" not in stdout + stderr
     assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
     assert not pools_of(process.pid)
+    assert not list(tmp_path.iterdir())
+
+
+def test_closed_output_is_no_traceback() -> None:
+    shell = ["sh", "-c", 'exec "$@" >&-', "sh", *COMMAND, "--only", "digest_500"]
+    ended = subprocess.run(
+        shell,
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=bench_environment(),
+        timeout=WITHIN_S,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(

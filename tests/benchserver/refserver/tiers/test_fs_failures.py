@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import random
+import re
 import resource
 import select
 import signal
@@ -19,9 +20,10 @@ from typing import Any
 
 import pytest
 
+from benchserver.errors import UsageError
 from benchserver.refserver.tiers.tier import TierError, TierMissError
 from tests.benchserver.refserver.tiers.conformance import content, expect, expect_miss, get, key
-from tests.benchserver.refserver.tiers.fs_directory import bytes_in, files_in, opened
+from tests.benchserver.refserver.tiers.fs_directory import bytes_in, file_of, files_in, opened
 from tests.benchserver.refserver.tiers.killed_writer import KEYS, NBYTES, payload, version_of
 
 pytestmark = pytest.mark.usefixtures("leak_free")
@@ -203,3 +205,44 @@ async def check_after_kill(directory: Path, acknowledged: dict[int, int], what: 
             assert seen == payload(number, version), f"{what}: key {number}"
             assert version >= acknowledged.get(number, 0), f"{what}: key {number} is old"
         assert tier.stats.corrupt == tier.stats.misses == 0, what
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_holds_nobody_up(make: Callable[[Path], None], tmp_path: Path) -> None:
+    async def main() -> None:
+        async with opened(tmp_path) as tier:
+            await tier.write(key(1), content(1, 5000))
+            path = file_of(tmp_path, key(1))
+            path.unlink()
+            make(path)
+            with pytest.raises(TierError):
+                await asyncio.wait_for(tier.read(key(1), memoryview(bytearray(5000))), 5)
+            assert tier.stats.corrupt == 1
+
+    asyncio.run(main())
+
+
+def test_a_pipe_in_the_place_of_a_file_goes_at_the_start(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with opened(tmp_path):
+            pass
+        path = file_of(tmp_path, key(1))
+        os.mkfifo(path)
+        async with opened(tmp_path) as tier:
+            assert not path.exists()
+            assert tier.stats.corrupt == 1
+
+    asyncio.run(main())
+
+
+def test_what_keeps_a_directory_from_being_opened_is_named(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with opened(tmp_path):
+            pass
+        path = file_of(tmp_path, key(1))
+        path.mkdir()
+        with pytest.raises(UsageError, match=re.escape(f"Is a directory ({path})")):
+            async with opened(tmp_path):
+                pass
+
+    asyncio.run(main())

@@ -164,3 +164,8 @@ def test_the_mock_sleeps_finely_on_a_real_clock_alone() -> None:
     assert isinstance(virtual._clock, VirtualClock)
     for tier in (real, virtual):
         asyncio.run(tier.close())
+
+
+def test_a_line_end_in_a_url_is_in_sight() -> None:
+    with pytest.raises(UsageError, match=r"L2 tier 'fs:///a.n': expected SCHEME"):
+        parse_tier_url("fs:///a\n")
