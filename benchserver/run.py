@@ -215,7 +215,7 @@ class Run:
         """Return how to speak: as the user says, as the version says, or as the server answers."""
         said, version = self._config.server_release, self._server.version
         if said:
-            return discovery.said_dialect(said)
+            return discovery.said_dialect(said, version)
         dialect = discovery.dialect_of_version(version)
         if dialect is not None:
             return dialect

@@ -110,12 +110,29 @@ async def _answer_to(
     return reply.result
 
 
-def said_dialect(said: str) -> Dialect:
-    """Return the dialect of the release that the user said; UsageError if there is none."""
+def said_dialect(said: str, version: str = "") -> Dialect:
+    """Return the dialect of the release that the user said; UsageError if there is none.
+
+    UsageError too if the server's version text names a release whose operations have other
+    numbers: GET_CHUNK_SIZE of 0.4.6 is CLEAR in 0.4.7, and that of 0.4.7 is CLEAR in 0.5.0.
+    """
     try:
-        return dialect_of(said)
+        dialect = dialect_of(said)
     except LocalProtocolError as error:
         raise UsageError(f"--server-release: {error}") from error
+    named = dialect_of_version(version)
+    if named is not None and _numbering(named) != _numbering(dialect):
+        raise UsageError(
+            f"--server-release {said}, but the server says it is version "
+            f"{one_line(version, 60)}, whose operations have other numbers: a request could clear "
+            "its cache or end it; leave the option out, or correct --url"
+        )
+    return dialect
+
+
+def _numbering(dialect: Dialect) -> int:
+    """Return the number that has moved with all others, as operations were added."""
+    return dialect.ops[Op.GET_CHUNK_SIZE].id
 
 
 def dialect_of_version(version: str) -> Dialect | None:

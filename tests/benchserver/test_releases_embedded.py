@@ -106,6 +106,20 @@ def test_a_server_that_another_release_replaces(tmp_path: Path) -> None:
             assert said_release(second) in ended.stdout
 
 
+def test_a_wrong_release_that_is_said_clears_nothing(
+    servers: Mapping[str, Urls], tmp_path: Path
+) -> None:
+    server = servers["0.5.0"]
+    options = [*acceptance.options_of((SPEC,), 1), "--seed", "5"]
+    assert_proven(run_bench(server, options, tmp_path / "stored.json"), 1)
+    # GET_CHUNK_SIZE of 0.4.7 is CLEAR in 0.5.0.
+    said = start_bench(server, [*options, "--server-release", "0.4.7"], tmp_path / "no.json")
+    _, errors = said.communicate(timeout=20)
+    assert said.returncode == 2
+    assert errors.startswith("bench-server: error: --server-release 0.4.7, but the server says it")
+    assert_proven(run_bench(server, [*options, "--expect-warm"], tmp_path / "warm.json"), 1)
+
+
 def check_refused(port: int, words: str, tmp_path: Path) -> None:
     urls = Urls(rpc_url=f"tcp://127.0.0.1:{port}", http_url=NOWHERE)
     options = ["--no-http", "--timeout", "0.1", "--end", "1", "--quiet"]

@@ -63,6 +63,27 @@ def test_unknown_releases_that_are_said(said: str) -> None:
         said_dialect(said)
 
 
+@pytest.mark.parametrize(
+    ("said", "version"), [("0.5.7rc2", "0.5.6-12-gabc"), ("0.5.0", "0.5.2"), ("0.4.7", "nonsense")]
+)
+def test_what_is_said_wins_over_the_version(said: str, version: str) -> None:
+    assert said_dialect(said, version) is dialect_of(said)
+
+
+@pytest.mark.parametrize(
+    ("said", "version"),
+    [("0.4.6", "0.4.7"), ("0.4.7", "0.5.0-g12"), ("0.4.2", "0.4.3"), ("0.5.3", "0.4.7")],
+)
+def test_what_is_said_cannot_clear_a_cache(said: str, version: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        said_dialect(said, version)
+    assert str(caught.value) == (
+        f"--server-release {said}, but the server says it is version {version}, whose operations "
+        "have other numbers: a request could clear its cache or end it; leave the option out, or "
+        "correct --url"
+    )
+
+
 @pytest.mark.parametrize("version", ["", "nonsense", "0.5.5.post1", "0.5.6.dev3"])
 def test_a_group_is_spoken_to_as_it_answers(version: str) -> None:
     assert dialect_of_group(Group(releases="0.5.5", dialect=V055), version) is V055
