@@ -42,7 +42,7 @@ def test_the_default_is_among_the_releases() -> None:
 
 @pytest.mark.parametrize("release", ["", "0.4.5", "0.5.66", "v0.5.6", "0.5.6-embedded", "\n"])
 def test_a_release_that_cannot_be_spoken(release: str) -> None:
-    with pytest.raises(UsageError, match=r"^release is .*, expected one of 0\.5\.7rc2, ") as caught:
+    with pytest.raises(UsageError, match=r"^--as is .*, expected one of 0\.5\.7rc2, ") as caught:
         ServerConfig(l1_bytes=1 << 20, release=release)
     assert str(caught.value).isprintable()
 
