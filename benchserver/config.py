@@ -40,9 +40,6 @@ class TransferChoice(enum.Enum):
     ENGINE_DRIVEN = "engine_driven"
 
 
-_HTTP_TOKEN = re.compile(r"[!-~]{1,4096}")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
     """Everything that decides a run.  Times in seconds as users give them; `end` None: for ever.
@@ -129,11 +126,12 @@ def check_config(config: RunConfig) -> None:
             f"{len(config.spec.groups)}; use lmcache_driven"
         )
     _check_transport(config)
-    if config.http_token and not _HTTP_TOKEN.fullmatch(config.http_token):
-        raise UsageError(
-            "the HTTP token must be 1 to 4096 printable ASCII characters without spaces (it is "
-            "not shown here)"
-        )
+    if config.http_token:
+        # Loaded here, as below: wrong usage is told without the protocol.
+        from protocol.httpapi import token_problem
+
+        if problem := token_problem(config.http_token):
+            raise UsageError(problem)
     if config.http_ca:
         _check_ca(config.http_ca, config.http_url)
     if config.server_release:

@@ -103,11 +103,6 @@ class Dialect:
         """Tell whether a LOOKUP's key says how many workers will read each object (0.5.5+)."""
         return "num_kv_readers" in self.key_fields
 
-    @property
-    def lookup_gives_job(self) -> bool:
-        """Tell whether LOOKUP answers a job id, by which its status is asked (0.4.1 to 0.4.3)."""
-        return self.ops[Op.LOOKUP].result is not None
-
     def named(self, op: Op, args: Sequence[Any]) -> dict[str, Any]:
         """Return a request's payload by field name."""
         return dict(zip((f.name for f in self.ops[op].payload), args, strict=True))

@@ -57,7 +57,19 @@ HTTP_041 = HttpRoutes(
 )
 """0.4.1 to 0.4.4."""
 
+MAX_TOKEN_CHARS = 4096
+_TOKEN = re.compile(rf"[!-~]{{1,{MAX_TOKEN_CHARS}}}")
 _MD5 = re.compile(r"[0-9a-f]{32}")
+
+
+def token_problem(token: str) -> str:
+    """Say why a bearer token cannot stand in a header, without showing it, or "" if it can."""
+    if _TOKEN.fullmatch(token):
+        return ""
+    return (
+        f"the HTTP token must be 1 to {MAX_TOKEN_CHARS} printable ASCII characters without "
+        "spaces (it is not shown here)"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

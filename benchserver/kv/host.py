@@ -198,7 +198,7 @@ class HostPool:
         if not 0 < skipped <= len(window.block_ids):
             raise ValueError(f"{skipped} of {len(window.block_ids)} blocks skipped: none to see")
         return merge(
-            self._skipped_layer(place, pages, window, digests, candidates, skipped)
+            self._skipped_layer(place, pages, window, candidates, skipped)
             for place, pages in zip(self._places, self._layers, strict=True)
         )
 
@@ -207,7 +207,6 @@ class HostPool:
         place: TensorPlace,
         pages: U8,
         window: Window,
-        digests: Sequence[int],
         candidates: Sequence[Candidate],
         skipped: int,
     ) -> Evidence:

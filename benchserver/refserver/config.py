@@ -9,6 +9,7 @@ from typing import Literal, get_args
 from benchserver.errors import UsageError, one_line
 from benchserver.refserver.tiers.url import parse_tier_url
 from protocol.dialects import Dialect, dialect_of, known_releases
+from protocol.httpapi import token_problem
 
 TransferMode = Literal["auto", "lmcache_driven", "engine_driven"]
 L2Write = Literal["through", "evict"]
@@ -33,8 +34,6 @@ MAX_SECONDS = 366 * 86_400
 MIN_REAP_S = 1
 """The server looks for silent clients once a second; the real one demands 30 s (0.5.6)."""
 
-MAX_TOKEN_CHARS = 4096
-_HTTP_TOKEN = re.compile(rf"[!-~]{{1,{MAX_TOKEN_CHARS}}}")
 _HOST = re.compile(r"[!-~]{1,253}")
 _POOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 
@@ -119,11 +118,8 @@ class ServerConfig:
             share = getattr(self, name)
             if not 0 <= share <= 1:
                 raise UsageError(f"{_option(name)} is {share}, expected 0 to 1")
-        if self.http_token and not _HTTP_TOKEN.fullmatch(self.http_token):
-            raise UsageError(
-                f"the HTTP token must be 1 to {MAX_TOKEN_CHARS} printable ASCII characters "
-                "without spaces (it is not shown here)"
-            )
+        if self.http_token and (problem := token_problem(self.http_token)):
+            raise UsageError(problem)
         for url in self.l2:
             parse_tier_url(url)
         if self.l2_write not in get_args(L2Write):
