@@ -1,0 +1,100 @@
+"""PINGs over scripted connections, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from benchserver.client.heartbeat import INTERVAL_NS, Heartbeat
+from benchserver.client.rpc import CallFailedError, ConnectionLostError, NoAnswerError
+from benchserver.client.worker import Worker
+from benchserver.clock import VirtualClock
+from protocol.messages import Reply
+from protocol.ops import Op
+
+
+TICKS = 100
+"""Turns of the event loop: more than three rounds of PINGs need in virtual time."""
+
+
+class ScriptedRpc:
+    """Answers PING with a result, or raises an error."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+        self.calls: list[tuple[Any, ...]] = []
+
+    async def call(self, op: Op, *args: Any, timeout_ns: int | None = None) -> Reply:
+        self.calls.append((op, *args))
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return Reply(uid=0, op=op, result=self.answer, latency_ns=1)
+
+
+def worker_of(rank: int, rpc: ScriptedRpc) -> Worker:
+    unused = cast(Any, None)
+    return Worker(
+        rank=rank,
+        kv_rank=rank,
+        instance_id=100 + rank,
+        rpc=cast(Any, rpc),
+        pool=unused,
+        mode=unused,
+    )
+
+
+def beat(*answers: Any) -> tuple[list[ScriptedRpc], list[tuple[int, str]]]:
+    """Let some rounds of PINGs pass; return the connections, and what was missed."""
+    rpcs = [ScriptedRpc(answer) for answer in answers]
+    missed: list[tuple[int, str]] = []
+    clock = VirtualClock()
+    workers = [worker_of(rank, rpc) for rank, rpc in enumerate(rpcs)]
+
+    async def go() -> None:
+        heartbeat = Heartbeat(
+            workers, clock=clock, missed=lambda rank, text: missed.append((rank, text))
+        )
+        task = asyncio.ensure_future(heartbeat.run())
+        for _ in range(TICKS):
+            await asyncio.sleep(0)
+        assert clock.now_ns() >= 3 * INTERVAL_NS
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(go())
+    return rpcs, missed
+
+
+def test_every_worker_pings_with_its_id_at_once_and_again() -> None:
+    rpcs, missed = beat(True, True)
+    assert missed == []
+    for rank, rpc in enumerate(rpcs):
+        assert len(rpc.calls) >= 3
+        assert set(rpc.calls) == {(Op.PING, 100 + rank)}
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (NoAnswerError(Op.PING, "no answer within 5 s"), "no answer within 5 s"),
+        (ConnectionLostError(Op.PING, "the connection was lost"), "the connection was lost"),
+        (False, "PING answered False"),
+    ],
+)
+def test_a_ping_without_a_good_answer_is_told_and_the_others_go_on(answer: Any, text: str) -> None:
+    rpcs, missed = beat(answer, True)
+    assert {rank for rank, _ in missed} == {0}
+    assert all(text in told for _, told in missed)
+    assert len(missed) == len(rpcs[0].calls) >= 3
+    assert len(rpcs[1].calls) >= 3
+
+
+def test_errors_of_our_own_are_not_swallowed() -> None:
+    clock, rpc = VirtualClock(), ScriptedRpc(ValueError("ours"))
+    heartbeat = Heartbeat([worker_of(0, rpc)], clock=clock, missed=lambda *_: None)
+    with pytest.raises(ValueError, match="ours"):
+        asyncio.run(cast(Any, heartbeat.run()))
+    assert issubclass(NoAnswerError, CallFailedError)
