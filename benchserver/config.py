@@ -9,13 +9,14 @@ import re
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 from urllib.parse import SplitResult, urlsplit
 
-from benchserver.errors import UsageError, one_line, os_reason
+from benchserver.errors import FatalError, UsageError, one_line, os_reason
 from benchserver.kv.blocks import BlockPlan, needed_blocks, plan_blocks
 from protocol.errors import LocalProtocolError
 from protocol.keys import model_name_problem, salt_problem
-from shapespec import ShapeSpec
+from shapespec import ShapeSpec, chunk_bytes
 
 _HOST = re.compile(r"[A-Za-z0-9._:%-]+", re.ASCII)
 """Names, IPv4 and IPv6 addresses; not ZMQ's `*`, which only a server can bind."""
@@ -30,6 +31,15 @@ DEFAULT_MODEL_NAME = "bench-server"
 DEFAULT_NUM_BLOCKS = 1024
 DEFAULT_BLOCK_SIZE = 16
 DEFAULT_PARTIAL_EVERY = 10
+
+
+Mode = Literal["cpu", "gpu"]
+"""Where the KV pools lie."""
+
+CudaIpc = Literal["torch", "driver"]
+"""How GPU memory is described to a server: as torch shares it, or by the driver's handle."""
+
+DEFAULT_CUDA_IPC: CudaIpc = "torch"
 
 
 class TransferChoice(enum.Enum):
@@ -67,6 +77,8 @@ class RunConfig:
     timeout_s: float
     visible_within_s: float
     wait_ready_s: float
+    mode: Mode = "cpu"
+    cuda_ipc: CudaIpc = DEFAULT_CUDA_IPC
     http_token: str = field(default="", repr=False)
     """What HTTP requests bring; a secret, so no report shows it."""
     http_ca: str = ""
@@ -126,6 +138,11 @@ def check_config(config: RunConfig) -> None:
             f"{len(config.spec.groups)}; use lmcache_driven"
         )
     _check_transport(config)
+    if config.cuda_ipc == "driver" and config.transfer is TransferChoice.ENGINE_DRIVEN:
+        raise UsageError(
+            "--cuda-ipc driver never matters with --transfer-mode engine_driven, in which no "
+            "server maps our memory"
+        )
     if config.http_token:
         # Loaded here, as below: wrong usage is told without the protocol.
         from protocol.httpapi import token_problem
@@ -216,6 +233,21 @@ def check_against_chunk(config: RunConfig, chunk_tokens: int) -> None:
             f"the pool has {spec.num_blocks} blocks (NB), but {chunks} chunks of {chunk_tokens} "
             f"tokens need {needed_blocks(blocks)}: {blocks} source + {blocks} destination + "
             "2 canaries + the null block; raise NB or lower --num-tokens"
+        )
+
+
+def check_against_l1(config: RunConfig, chunk_tokens: int, l1_bytes: int) -> None:
+    """Refuse a sequence that the server's L1 cannot hold at once, as a RETRIEVE needs it.
+
+    `l1_bytes` 0: not known.  Raises FatalError.
+    """
+    chunks = config.num_tokens // chunk_tokens
+    needed = chunks * chunk_bytes(config.spec, chunk_tokens) * config.world_size
+    if 0 < l1_bytes < needed:
+        raise FatalError(
+            f"the server's L1 holds {l1_bytes} bytes, a sequence of {chunks} chunks on "
+            f"{config.world_size} KV ranks needs {needed}; start it with a larger "
+            "--l1-size-gb, or lower --num-tokens"
         )
 
 

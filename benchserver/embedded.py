@@ -18,7 +18,13 @@ from benchserver.errors import FatalError, one_line
 from shapespec import ShapeSpec, token_bytes
 
 _READY_WITHIN_S = 15.0
+_GPU_READY_WITHIN_S = 60.0
+"""torch is loaded and L1 pinned before the first line."""
+
 _STOP_WITHIN_S = 2.0
+_GPU_STOP_WITHIN_S = 10.0
+"""L1 is unpinned, which takes a while for each GiB."""
+
 _MIN_L1_BYTES = 64 << 20
 _GIB = 1 << 30
 
@@ -32,12 +38,19 @@ class EmbeddedServer:
 
 
 @contextmanager
-def embedded_server(spec: ShapeSpec, tp_size: int, num_tokens: int) -> Iterator[EmbeddedServer]:
-    """Start a server with room for a few sequences, and stop it at the end."""
+def embedded_server(
+    spec: ShapeSpec, tp_size: int, num_tokens: int, gpu: bool = False
+) -> Iterator[EmbeddedServer]:
+    """Start a server with room for a few sequences, and stop it at the end.
+
+    `gpu`: it is ready for GPU clients.  FatalError if it does not start.
+    """
     sequence_bytes = token_bytes(spec) * num_tokens * tp_size
     l1_bytes = max(_MIN_L1_BYTES, 4 * sequence_bytes)
     command = [sys.executable, "-m", "benchserver", "serve", "--port", "0", "--http-port", "0"]
     command += ["--l1-size-gb", f"{l1_bytes / _GIB:.9f}", "--stop-with-stdin"]
+    if gpu:
+        command.append("--gpu")
     environment = {k: v for k, v in os.environ.items() if not k.startswith("BENCH_SERVER_")}
     # A session of its own: Ctrl-C on the terminal must reach us, not it.
     child = subprocess.Popen(
@@ -48,18 +61,18 @@ def embedded_server(spec: ShapeSpec, tp_size: int, num_tokens: int) -> Iterator[
         env=environment,
     )
     try:
-        yield _await_ready(child)
+        yield _await_ready(child, _GPU_READY_WITHIN_S if gpu else _READY_WITHIN_S)
     finally:
-        _stop(child)
+        _stop(child, _GPU_STOP_WITHIN_S if gpu else _STOP_WITHIN_S)
 
 
-def _await_ready(child: subprocess.Popen[bytes]) -> EmbeddedServer:
+def _await_ready(child: subprocess.Popen[bytes], within_s: float) -> EmbeddedServer:
     """Read the child's first line: a JSON map of its ports."""
     assert child.stdout is not None
     with selectors.DefaultSelector() as selector:
         selector.register(child.stdout, selectors.EVENT_READ)
-        if not selector.select(_READY_WITHIN_S):
-            raise FatalError(f"the embedded server was not ready within {_READY_WITHIN_S:g} s")
+        if not selector.select(within_s):
+            raise FatalError(f"the embedded server was not ready within {within_s:g} s")
     line = child.stdout.readline()
     try:
         ports = json.loads(line)
@@ -72,12 +85,12 @@ def _await_ready(child: subprocess.Popen[bytes]) -> EmbeddedServer:
     )
 
 
-def _stop(child: subprocess.Popen[bytes]) -> None:
+def _stop(child: subprocess.Popen[bytes], within_s: float) -> None:
     assert child.stdin is not None
     assert child.stdout is not None
     child.stdin.close()
     try:
-        child.wait(_STOP_WITHIN_S)
+        child.wait(within_s)
     except subprocess.TimeoutExpired:
         child.kill()
         child.wait()

@@ -28,6 +28,10 @@ class FatalError(HarnessError):
     """The run cannot go on: server unreachable, no memory, wrong release, mode not served."""
 
 
+class ServerGoneError(FatalError):
+    """The server answers no more: nothing that is open there can be ended."""
+
+
 def os_reason(error: OSError) -> str:
     """Return why the system refused, in its own words, or what the error says of itself."""
     if error.errno is not None and error.errno > 0:

@@ -50,7 +50,9 @@ class LookupRecord:
 class TransferRecord:
     """One STORE or RETRIEVE of one rank; `chunks` is what the server says it moved.
 
-    `skip_tokens` is how many first tokens a RETRIEVE was told to leave out.
+    `replied_ns` is how long the reply took, `latency_ns` how long the data took to land; the same
+    where a reply means that it has.  `skip_tokens` is how many first tokens a RETRIEVE was told to
+    leave out.
     """
 
     name: str
@@ -60,6 +62,7 @@ class TransferRecord:
     total: int
     nbytes: int
     latency_ns: int
+    replied_ns: int
     skip_tokens: int = 0
     reason: str = ""
 

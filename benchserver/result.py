@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from benchserver.check.verdict import Ledger, Verdict
 from benchserver.config import RunConfig
 from benchserver.errors import EXIT_FAILED, EXIT_OK
+from benchserver.kv.placement import RankDevice
 from benchserver.stats.measures import Measures
 
 
@@ -34,6 +35,8 @@ class RunResult:
 
     config: RunConfig
     server: ServerFacts
+    devices: tuple[RankDevice, ...] = ()
+    """Each rank's GPU; none in cpu mode."""
     ledger: Ledger
     measures: Measures
     sequences_ok: int

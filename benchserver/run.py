@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 
 import zmq
 
+from benchserver.audit import audit_residue, explain_missing
 from benchserver.check.replies import judge_event
-from benchserver.check.residue import Residue, judge_residue, residue_of
 from benchserver.check.sequence import judge_sequence
 from benchserver.check.transport import judge_transport
 from benchserver.check.verdict import (
@@ -36,28 +36,35 @@ from benchserver.client.keys import KeyMaker
 from benchserver.client.lookups import LookupDesk
 from benchserver.client.rpc import CallFailedError, RpcClient
 from benchserver.clock import NS_PER_S, Clock
-from benchserver.config import RunConfig, TransferChoice, check_against_chunk, check_config
-from benchserver.errors import FatalError, UsageError, one_line
+from benchserver.config import (
+    RunConfig,
+    TransferChoice,
+    check_against_chunk,
+    check_against_l1,
+    check_config,
+)
+from benchserver.errors import FatalError, ServerGoneError, UsageError, one_line
+from benchserver.kv.placement import RankDevice
 from benchserver.reporter import Reporter
 from benchserver.result import RunResult, ServerFacts
 from benchserver.stats.measures import Measures
-from benchserver.tasks import cancel_and_wait
+from benchserver.tasks import cancel_and_wait, run_beside
 from protocol.dialects import Dialect
 from protocol.httpapi import ServerStatus
 from protocol.messages import Event, LateReply
 from protocol.ops import Op
-from shapespec import chunk_bytes
 
 if TYPE_CHECKING:
+    from benchserver.client.heartbeat import Heartbeat
     from benchserver.scenarios.baseline import Baseline
     from benchserver.workforce import Workforce
 
-_MAX_THREADS = 4
+_HOST_THREADS = 4
+_GPU_THREADS = 16
+"""With the KV in GPU memory, cores have nothing to do but MD5: half a GB/s a thread."""
+
 _NONCE_BYTES = 5
 """Forty bits, so that instance ids, which hold it and the rank, stay exact in JSON."""
-
-_PROBE_ANSWER_WITHIN_S = 3.0
-"""A server that knows a question answers it within milliseconds, a busy one within seconds."""
 
 _CLEAN_UP_S = 20.0
 """Cleaning up after a run that was not interrupted: a few calls, and the residue audit."""
@@ -68,8 +75,12 @@ _INTERRUPTED_CLEAN_UP_S = 2.0
 _FINISH_WITHIN_S = 1.0
 """How long transfers that were under way when the run was stopped may go on."""
 
-_RESIDUE_WITHIN_S = 2.0
-_RESIDUE_POLL_NS = NS_PER_S // 50
+
+def _threads(config: RunConfig) -> int:
+    """Return how many worker threads a run needs; on GPUs each rank waits in one for events."""
+    if config.mode == "cpu":
+        return min(_HOST_THREADS, os.cpu_count() or 1)
+    return max(min(_GPU_THREADS, os.cpu_count() or 1), config.tp_size + 1)
 
 
 class Run:
@@ -96,7 +107,7 @@ class Run:
         self._counts = dict.fromkeys(Verdict, 0)
         self._nonce = os.urandom(_NONCE_BYTES)
         self._context = zmq.Context()
-        self._executor = ThreadPoolExecutor(min(_MAX_THREADS, os.cpu_count() or 1))
+        self._executor = ThreadPoolExecutor(_threads(config))
         self._http: HttpApi | None = None
         self._rpcs: list[RpcClient] = []
         self._workforce: Workforce | None = None
@@ -104,6 +115,7 @@ class Run:
         self._scenario: Baseline | None = None
         self._before: ServerStatus | None = None
         self._server_gone = False
+        self._devices: tuple[RankDevice, ...] = ()
 
     async def execute(self) -> RunResult:
         """Run to the end and return the result.
@@ -128,6 +140,7 @@ class Run:
         return RunResult(
             config=self._config,
             server=self._server,
+            devices=self._devices,
             ledger=self._ledger,
             measures=self._measures,
             sequences_ok=self._counts[Verdict.VALID],
@@ -162,7 +175,20 @@ class Run:
         if finding.verdict is not Verdict.VALID:
             raise FatalError(finding.text)
         self._scenario = self._make_scenario(force)
-        await self._run_sequences(self._scenario)
+        sequences = self._run_sequences(self._scenario)
+        if self._config.mode == "gpu" and self._server.transport == "handle":
+            # A server that we vanish from must give our GPU memory back soon.
+            await run_beside(sequences, self._heartbeat(force).run())
+        else:
+            await sequences
+
+    def _heartbeat(self, force: Workforce) -> Heartbeat:
+        from benchserver.client.heartbeat import Heartbeat
+
+        def missed(rank: int, text: str) -> None:
+            self._ledger.add([unproven(Check.REPLIES, f"rank={rank}: {text}")])
+
+        return Heartbeat(force.workers, clock=self._clock, missed=missed)
 
     def release_segments(self) -> None:
         """Take our names out of /dev/shm and free the memory, at once."""
@@ -174,7 +200,9 @@ class Run:
     async def _meet_server(self) -> Dialect:
         """Reach the server and learn its release."""
         config, parts = self._config, urlsplit(self._config.rpc_url)
-        self._reporter.note(f"Connecting to LMCache MP Server at {config.rpc_url} (mode=cpu) ...")
+        self._reporter.note(
+            f"Connecting to LMCache MP Server at {config.rpc_url} (mode={config.mode}) ..."
+        )
         host = parts.hostname or ""
         if config.transfer is not TransferChoice.ENGINE_DRIVEN and not discovery.is_local(host):
             raise UsageError(
@@ -202,7 +230,12 @@ class Run:
             )
         except API_ERRORS as error:
             self._reporter.note(f"Server version unknown: {one_line(error)}")
-        dialect = await self._choose_dialect()
+        dialect = await discovery.choose_dialect(
+            config,
+            self._server.version,
+            lambda question: self._new_rpc(question, rank=0),
+            self._reporter.note,
+        )
         self._http.routes = dialect.http
         self._server.release = config.server_release or dialect.name
         self._reporter.note(
@@ -210,25 +243,6 @@ class Run:
             f"{self._server.release}, seed = {config.seed}"
         )
         return dialect
-
-    async def _choose_dialect(self) -> Dialect:
-        """Return how to speak: as the user says, as the version says, or as the server answers."""
-        said, version = self._config.server_release, self._server.version
-        if said:
-            return discovery.said_dialect(said, version)
-        dialect = discovery.dialect_of_version(version)
-        if dialect is not None:
-            return dialect
-        timeout_s = min(self._config.timeout_s, _PROBE_ANSWER_WITHIN_S)
-        self._reporter.note(
-            f"{'This release is not known' if version else 'No release is known'}: asking the "
-            f"server harmless questions, {timeout_s:g} s each ..."
-        )
-        group = await discovery.ask_group(
-            lambda question: self._new_rpc(question, rank=0), timeout_ns=int(timeout_s * NS_PER_S)
-        )
-        self._reporter.note(f"It answers as release {group.releases}")
-        return discovery.dialect_of_group(group, version)
 
     async def _first_call(self, dialect: Dialect) -> None:
         """GET_CHUNK_SIZE, and whatever can be checked once it is known."""
@@ -266,19 +280,7 @@ class Run:
                 f"{self._config.http_url} says {self._before.chunk_size}: --rpc-url and --url are "
                 "two different servers"
             )
-        self._check_l1(self._before.l1_bytes)
-
-    def _check_l1(self, l1_bytes: int) -> None:
-        """Refuse a sequence that the server's L1 cannot hold at once, as a RETRIEVE needs it."""
-        config, chunk = self._config, self._server.chunk_tokens
-        chunks = config.num_tokens // chunk
-        needed = chunks * chunk_bytes(config.spec, chunk) * config.world_size
-        if 0 < l1_bytes < needed:
-            raise FatalError(
-                f"the server's L1 holds {l1_bytes} bytes, a sequence of {chunks} chunks on "
-                f"{config.world_size} KV ranks needs {needed}; start it with a larger "
-                "--l1-size-gb, or lower --num-tokens"
-            )
+        check_against_l1(self._config, self._server.chunk_tokens, self._before.l1_bytes)
 
     async def _served_mode(self) -> str:
         """Return the server's transfer mode, or "" if it does not say."""
@@ -318,7 +320,9 @@ class Run:
         served, groups = await self._served_mode(), len(self._config.spec.groups)
         spec = self._config.spec
         discovery.check_groups(dialect, spec.text, {group.is_mla for group in spec.groups})
-        choice = discovery.choose_transfer(self._config.transfer, served, groups, dialect)
+        choice = discovery.choose_transfer(
+            self._config.transfer, served, groups, dialect, gpu=self._config.mode == "gpu"
+        )
         for name in sweep_stale():
             self._reporter.note(f"Removed {name}, left by a bench-server that was killed")
         self._workforce = force = Workforce(
@@ -333,6 +337,7 @@ class Run:
         )
         await force.build(lambda rank: self._open_rpc(dialect, rank) if rank else self._rpcs[0])
         self._server.transfer_mode = choice.value
+        self._note_devices(force)
         await force.register()
         self._server.transport = ", ".join(sorted(force.transports))
         count = self._config.tp_size
@@ -341,6 +346,19 @@ class Run:
             f"{count} {'workers' if count > 1 else 'worker'}"
         )
         return force
+
+    def _note_devices(self, force: Workforce) -> None:
+        self._devices = tuple(force.devices)
+        for device in self._devices:
+            self._reporter.note(
+                f"KV pool of rank {device.rank} on cuda:{device.number}, {device.name}, "
+                f"{device.uuid}"
+            )
+        if force.slow_kernels:
+            self._reporter.note(
+                "Content is written and compared by torch, not by Triton, outside of all "
+                f"latencies: {force.slow_kernels}"
+            )
 
     async def _check_same_server(self, force: Workforce) -> None:
         """Look for our registrations in /status: --url must be the server of --rpc-url."""
@@ -435,7 +453,7 @@ class Run:
             self._counts[worst(findings)] += 1
             self._reporter.sequence(record, findings)
             if fatal is not None:
-                self._server_gone = True
+                self._server_gone = isinstance(fatal, ServerGoneError)
                 raise fatal
             if any(rpc.lost_connections for rpc in self._rpcs):
                 raise FatalError(
@@ -451,8 +469,11 @@ class Run:
         with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
             budget_s = _INTERRUPTED_CLEAN_UP_S if interrupted else _CLEAN_UP_S
             await asyncio.wait_for(self._clean_server(interrupted), budget_s)
-        if not self._ledger.tallies[Check.RESIDUE].passed:
-            self._explain_residue()
+        explain_missing(
+            self._ledger,
+            registered=self._workforce is not None,
+            server_gone=self._server_gone,
+        )
         if self._workforce is not None:
             await self._workforce.close()
         for rpc in self._rpcs:
@@ -480,36 +501,13 @@ class Run:
             await self._audit(self._before, registered=False)
 
     async def _audit(self, before: ServerStatus, *, registered: bool) -> None:
-        """Poll /status until nothing of ours is left, or for a bounded time.
-
-        `registered`: our workers still are, and may be.
-        """
         assert self._http is not None
         ours = frozenset() if self._workforce is None else self._workforce.instances
-        deadline_ns = self._clock.now_ns() + int(_RESIDUE_WITHIN_S * NS_PER_S)
-        residue: Residue | None = None
-        while residue is None or (not residue.clean and self._clock.now_ns() < deadline_ns):
-            if residue is not None:
-                await self._clock.sleep_ns(_RESIDUE_POLL_NS)
-            try:
-                status = await self._http.status()
-                residue = residue_of(before, status, ours, registered=registered)
-            except API_ERRORS as error:
-                self._ledger.add([unproven(Check.RESIDUE, one_line(error))])
-                return
-        self._ledger.add([judge_residue(residue)])
-        if residue.foreign and not residue.clean:
-            self._ledger.skip(
-                Check.RESIDUE,
-                f"sessions and locks left out: {residue.foreign} other workers are registered",
-            )
-
-    def _explain_residue(self) -> None:
-        tally = self._ledger.tallies[Check.RESIDUE]
-        if tally.failed or tally.unproven or tally.skipped:
-            return
-        if self._workforce is None:
-            self._ledger.skip(Check.RESIDUE, "nothing was registered")
-            return
-        why = "the server was gone" if self._server_gone else "cleaning up took too long"
-        self._ledger.add([unproven(Check.RESIDUE, f"what stays on the server is unknown: {why}")])
+        await audit_residue(
+            self._http,
+            before,
+            ours,
+            registered=registered,
+            clock=self._clock,
+            ledger=self._ledger,
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Executor
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -30,6 +30,18 @@ async def gather_two(first: Coroutine[Any, Any, T], second: Coroutine[Any, Any, 
         return await asyncio.gather(*tasks)
     finally:
         await cancel_and_wait(tasks)
+
+
+async def run_beside(main: Coroutine[Any, Any, T], beside: Coroutine[Any, Any, NoReturn]) -> T:
+    """Return the result of `main`, with `beside` running as long; an error of either ends both."""
+    task, other = asyncio.ensure_future(main), asyncio.ensure_future(beside)
+    try:
+        await asyncio.wait({task, other}, return_when=asyncio.FIRST_COMPLETED)
+        if other.done():
+            other.result()
+        return await task
+    finally:
+        await cancel_and_wait([task, other])
 
 
 class Finishing:

@@ -16,9 +16,12 @@ from benchserver.client.worker import Worker, instance_id
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.config import RunConfig, TransferChoice
 from benchserver.errors import FatalError
-from benchserver.kv.blocks import PLACES
+from benchserver.kv.blocks import PLACES, BlockPlan
+from benchserver.kv.evidence import EvidenceKind
 from benchserver.kv.host import HostPool, group_patterns, place_tensors
 from benchserver.kv.pattern import GroupPattern, content_seed
+from benchserver.kv.placement import RankDevice
+from benchserver.kv.pool import KvPool
 from benchserver.kv.segment import SharedSegment, require_room, segment_name
 from benchserver.tasks import gather_all, in_thread
 
@@ -50,10 +53,14 @@ class Workforce:
         self._clock = clock
         self._executor = executor
         self._cancel = cancel
-        self._segments: list[SharedSegment] = []
+        self._pools: list[KvPool] = []
         self._registered: list[Worker] = []
         self._unregister_ns = int(min(config.timeout_s, _UNREGISTER_WITHIN_S) * NS_PER_S)
         self.workers: list[Worker] = []
+        self.devices: list[RankDevice] = []
+        """Each rank's GPU, once the pools are built; none on the host."""
+        self.slow_kernels = ""
+        """Why content on GPUs is not written and compared by compiled kernels, if it is not."""
 
     async def build(self, open_rpc: Callable[[int], RpcClient]) -> None:
         """Allocate every rank's pool, before anything is registered.
@@ -61,11 +68,25 @@ class Workforce:
         Raises FatalError if the memory for all of them is not there.
         """
         config = self._config
-        require_room(config.tp_size * place_tensors(config.spec)[1])
+        await self._require_room()
         patterns = group_patterns(content_seed(config.seed, config.cache_salt), config.spec)
         for rank in range(config.tp_size):
-            self.workers.append(await self._make_worker(rank, open_rpc(rank), patterns))
+            make = partial(self._make_pool, rank, patterns)
+            self._pools.append(await in_thread(self._executor, make))
+            self.workers.append(self._make_worker(rank, open_rpc(rank), self._pools[-1]))
         await gather_all(in_thread(self._executor, partial(self._touch, w)) for w in self.workers)
+
+    async def _require_room(self) -> None:
+        """Look whether all pools fit, before the first is made; on GPUs, say which lies where."""
+        config, nbytes = self._config, place_tensors(self._config.spec)[1]
+        if config.mode == "cpu":
+            require_room(config.tp_size * nbytes)
+            return
+        # Loaded here, and in a thread: only GPU pools need torch, which takes seconds.
+        from benchserver.kv.cudapools import assign_devices
+
+        assign = partial(assign_devices, config.tp_size, nbytes)
+        self.devices = await in_thread(self._executor, assign)
 
     async def register(self) -> None:
         """Register every worker; FatalError if the server does not answer one."""
@@ -87,47 +108,62 @@ class Workforce:
 
     def release(self) -> None:
         """Take our names out of /dev/shm and free the memory, at once."""
-        for segment in self._segments:
-            segment.release()
+        for pool in self._pools:
+            pool.release()
 
     async def close(self) -> None:
         """Give all local resources back."""
         for worker in self.workers:
             await worker.mode.close()
-            worker.pool.close()
-        for segment in self._segments:
-            segment.close()
+        for pool in self._pools:
+            pool.close()
 
-    async def _make_worker(
-        self, rank: int, rpc: RpcClient, patterns: Sequence[GroupPattern]
-    ) -> Worker:
+    def _make_pool(self, rank: int, patterns: Sequence[GroupPattern]) -> KvPool:
+        """Return a rank's pool; blocks."""
         config = self._config
-        _, nbytes = place_tensors(config.spec)
-        segment = await in_thread(self._executor, partial(SharedSegment, nbytes, self._cancel))
-        self._segments.append(segment)
-        kv_rank = 0 if config.is_mla else rank
-        pool = HostPool(
-            segment,
+        blocks_per_chunk = self._chunk_tokens // config.spec.block_size
+        if config.mode == "gpu":
+            from benchserver.kv.cudapools import make_pool
+
+            pool = make_pool(
+                config.spec,
+                patterns,
+                self.devices[rank],
+                ipc=config.cuda_ipc,
+                content_rank=self._kv_rank(rank),
+                ranks=config.tp_size,
+                blocks_per_chunk=blocks_per_chunk,
+                cancel=self._cancel,
+            )
+            self.slow_kernels = pool.kernels_note
+            return pool
+        return HostPool(
+            SharedSegment(place_tensors(config.spec)[1], self._cancel),
             config.spec,
             patterns,
-            content_rank=kv_rank,
+            shm_name=segment_name(self._nonce.hex(), rank),
+            content_rank=self._kv_rank(rank),
             ranks=config.tp_size,
-            blocks_per_chunk=self._chunk_tokens // config.spec.block_size,
+            blocks_per_chunk=blocks_per_chunk,
             cancel=self._cancel,
         )
+
+    def _kv_rank(self, rank: int) -> int:
+        """Return whose objects a rank stores and retrieves."""
+        return 0 if self._config.is_mla else rank
+
+    def _make_worker(self, rank: int, rpc: RpcClient, pool: KvPool) -> Worker:
         instance = instance_id(int.from_bytes(self._nonce, "big"), rank)
         return Worker(
             rank=rank,
-            kv_rank=kv_rank,
+            kv_rank=self._kv_rank(rank),
             instance_id=instance,
             rpc=rpc,
             pool=pool,
-            mode=self._make_mode(rank, instance, rpc, pool, segment),
+            mode=self._make_mode(instance, rpc, pool),
         )
 
-    def _make_mode(
-        self, rank: int, instance: int, rpc: RpcClient, pool: HostPool, segment: SharedSegment
-    ) -> TransferMode:
+    def _make_mode(self, instance: int, rpc: RpcClient, pool: KvPool) -> TransferMode:
         config = self._config
         if self._choice is TransferChoice.ENGINE_DRIVEN:
             return EngineMode(
@@ -144,23 +180,45 @@ class Workforce:
         return HandleMode(
             rpc,
             pool,
-            segment,
             config.spec,
             instance_id=instance,
             model_name=config.model_name,
             world_size=config.world_size,
             chunk_tokens=self._chunk_tokens,
-            shm_name=segment_name(self._nonce.hex(), rank),
+            timeout_ns=int(config.timeout_s * NS_PER_S),
+            clock=self._clock,
+            executor=self._executor,
         )
 
     def _touch(self, worker: Worker) -> None:
-        """Write the blocks of the first turns once, so that no sequence pays for page faults."""
+        """Write the blocks of the first turns once, so that no sequence pays for page faults.
+
+        On a GPU, compile all kernels by that, and see that they agree with each other.
+        """
         config = self._config
         end = config.start + PLACES if config.end is None else config.end
         for turn in range(config.start, min(end, config.start + PLACES)):
             plan = config.block_plan(self._chunk_tokens, turn=turn, rank=worker.rank)
+            if worker.pool.asynchronous:
+                self._try_out(worker, plan)
             worker.pool.poison(plan.source)
             worker.pool.poison(plan.destination)
+
+    def _try_out(self, worker: Worker, plan: BlockPlan) -> None:
+        """Fill blocks and read them back; FatalError if they are not what was written."""
+        digests = tuple(range(self._config.num_tokens // self._chunk_tokens))
+        worker.pool.fill(plan.source, digests)
+        seen = worker.pool.verify(plan.source, digests, ())
+        if seen.kind is not EvidenceKind.MATCH:
+            raise FatalError(
+                f"rank {worker.rank}: {seen.bad_pages} of {seen.pages} pages that were just "
+                f"written to {self._where(worker.rank)} read back otherwise; the device or its "
+                "driver is at fault"
+            )
+
+    def _where(self, rank: int) -> str:
+        device = self.devices[rank]
+        return f"cuda:{device.number} ({device.uuid})"
 
     async def _register(self, worker: Worker) -> None:
         self._registered.append(worker)  # from now on it may be, so it is taken back at the end
@@ -174,9 +232,24 @@ class Workforce:
                 "--supported-transfer-mode; auto serves both), or "
             )
             raise FatalError(
-                f"rank {worker.rank}: {error}; {mode}it cannot map our memory (it must run on this "
-                "host, as this user, with this /dev/shm) or refuses this KV layout: see its log"
+                f"rank {worker.rank}: {error}; {mode}it cannot map our memory "
+                f"({self._mapping_needs(worker.rank)}) or refuses this KV layout: see its log"
             ) from error
+
+    def _mapping_needs(self, rank: int) -> str:
+        """Return what a server needs to map a rank's memory."""
+        handles = self._choice is TransferChoice.LMCACHE_DRIVEN
+        if self._config.mode == "cpu" or not handles:
+            return "it must run on this host, as this user, with this /dev/shm"
+        container = (
+            "; in a container, share our IPC namespace (--ipc=host), or use --cuda-ipc driver"
+            if self._config.cuda_ipc == "torch"
+            else ""
+        )
+        return (
+            f"it must run on this host, as this user, see the GPU {self.devices[rank].uuid}, and "
+            f"be able to open our CUDA IPC handles{container}"
+        )
 
     async def _unregister(self, worker: Worker) -> None:
         with contextlib.suppress(CallFailedError):

@@ -73,6 +73,8 @@ class Dialect:
     cpu_reads_hnd: a CPU server ignores the layout hint and reads tensors of rank 5 as HND.
     mixed_groups: layers of rank 3 (MLA) and rank 5 may be registered together.
     maps_cpu: a CPU server can map a client's KV tensors (lmcache_driven).
+    maps_cuda: CUDA tensors can be described to a server (lmcache_driven): in the msgpack form of
+        0.5.6 alone; older servers map them too, but from pickles that we do not write.
     engine_driven: the engine-driven operations exist.
     unregister_answered: a CPU server answers UNREGISTER_KV_CACHE.
     lookup_keeps_part: a LOOKUP that ends between the ranks of one chunk keeps the locks of those
@@ -93,6 +95,7 @@ class Dialect:
     cpu_reads_hnd: bool = False
     mixed_groups: bool = True
     maps_cpu: bool = True
+    maps_cuda: bool = True
     engine_driven: bool = True
     unregister_answered: bool = True
     lookup_keeps_part: bool = False
@@ -341,6 +344,7 @@ V055 = replace(
     releases=("0.5.5",),
     ops=_rows(_SHAPES_055, _IDS_055),
     op_names=False,
+    maps_cuda=False,
 )
 V054 = replace(
     V055,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from protocol.handles import (
-    CpuShmHandle,
+    KvHandle,
     handle_from_wire,
     handle_to_wire,
     pickled_handle_from_wire,
@@ -118,9 +118,9 @@ FLAT_BLOCK_IDS = Kind("flat_block_ids", _flat_to_wire, _flat_from_wire)
 
 
 def _handles(
-    name: str, to_wire: Callable[[Any], Any], from_wire: Callable[[Any], CpuShmHandle]
+    name: str, to_wire: Callable[[Any], Any], from_wire: Callable[[Any], KvHandle]
 ) -> Kind:
-    def read(value: Any) -> list[CpuShmHandle]:
+    def read(value: Any) -> list[KvHandle]:
         if not isinstance(value, list):
             raise refuse("an array of tensor descriptors", value)
         return [from_wire(item) for item in value]

@@ -180,9 +180,10 @@ def empty_stage(tiers: Sequence[Tier] = (), clock: VirtualClock | None = None) -
         copier=copier,
         backing=backing if tiers else None,
     )
-    groups = (LookupOps(core), MappedOps(core), EngineOps(core))
+    later = Pending()
+    groups = (LookupOps(core), MappedOps(core, later.append), EngineOps(core))
     handlers = {op: handler for group in groups for op, handler in group.table().items()}
-    road, later = Road(), Pending()
+    road = Road()
     board = Switchboard(core, handlers, road, later.append)
     try:
         yield Stage(core, handlers, board, road, later, [], lines)

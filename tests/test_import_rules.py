@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -130,7 +131,7 @@ def test_the_pure_packages_know_no_clock_socket_loop_or_logger(package: str) -> 
 @pytest.mark.parametrize(
     ("module", "places"),
     [
-        ("torch", set()),
+        ("triton", {"benchserver/kv/device_kernels.py"}),
         (
             "zmq",
             {"benchserver/client/rpc.py", "benchserver/refserver/rpc.py", "benchserver/run.py"},
@@ -144,8 +145,29 @@ def test_the_pure_packages_know_no_clock_socket_loop_or_logger(package: str) -> 
     ],
 )
 def test_third_parties_stay_in_few_places(module: str, places: set[str]) -> None:
-    """torch, one day, in benchserver/kv/cuda.py and the server's twin of it."""
     assert places_that_import(module) == places
+
+
+TORCH_PLACES = re.compile(r"benchserver/(kv/(cuda|device)|refserver/cuda)[a-z_]*\.py")
+
+
+def test_torch_stays_where_the_gpu_is_and_inside_functions() -> None:
+    places = places_that_import("torch")
+    assert "benchserver/kv/cuda.py" in places
+    assert not [place for place in places if not TORCH_PLACES.fullmatch(place)]
+    for place in places:
+        assert not [i for i in IMPORTS[place] if i.top == "torch" and i.at_top], place
+
+
+def test_kernels_are_loaded_by_whoever_makes_a_pool_alone() -> None:
+    """Triton may be missing, and takes its time."""
+    importers = {
+        place: found.at_top
+        for place, all_found in IMPORTS.items()
+        for found in all_found
+        if found.name == "benchserver.kv.device_kernels"
+    }
+    assert importers == {"benchserver/kv/device_choice.py": False}
 
 
 def test_click_stays_in_the_command_line() -> None:
@@ -167,7 +189,7 @@ def test_run_takes_no_more_of_zmq_than_the_context() -> None:
 
 def test_no_third_party_is_imported_that_is_not_declared() -> None:
     declared = {"aiohttp", "click", "hdrh", "msgpack", "numpy", "zmq", "rich", "tomli", "blake3"}
-    declared |= {"prometheus_client", "mooncake"}
+    declared |= {"prometheus_client", "mooncake", "torch", "triton"}
     declared.add("tomllib")  # part of the library since 3.11, and imported only there
     seen = {i.top for found in IMPORTS.values() for i in found if i.top}
     assert seen - STDLIB - set(PACKAGES) <= declared
@@ -194,7 +216,8 @@ ROOMS = {
     "client": {"clock", "config", "errors", "history", "kv", "tasks"},
     "scenarios": {"client", "load", "clock", "config", "errors", "history", "kv", "tasks"},
     "workforce": {"client", "clock", "config", "errors", "kv", "tasks"},
-    "result": {"check", "config", "errors", "stats"},
+    "audit": {"check", "client", "clock", "errors"},
+    "result": {"check", "config", "errors", "kv", "stats"},
     "reporter": {"check", "history", "result"},
     "refserver": {"clock", "errors"},
     "embedded": {"errors"},
@@ -246,7 +269,8 @@ def loaded_with(place: str) -> set[str]:
     return seen
 
 
-HEAVY = {"numpy", "zmq", "aiohttp", "blake3", "prometheus_client", "rich", "torch", "hdrh"}
+HEAVY = {"numpy", "zmq", "aiohttp", "blake3", "prometheus_client", "rich", "hdrh"}
+HEAVY |= {"torch", "triton"}
 
 
 def test_the_command_line_loads_cheap_modules_alone() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -31,3 +32,61 @@ def test_a_short_round_passes(name: str) -> None:
     )
     assert ended.returncode == 0, ended.stdout
     assert "PASS" in ended.stdout
+
+
+def run_blind(name: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run a script where no CUDA device is visible."""
+    return subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / name), *options],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=ROOT,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+    )
+
+
+@pytest.mark.parametrize("name", ["gpu", "bench_gpu"])
+def test_without_a_device_gpu_scripts_fail_and_say_so(name: str) -> None:
+    ended = run_blind(name)
+    assert ended.returncode == 1, ended
+    last = ended.stdout.splitlines()[-1]
+    assert "FAIL" in last
+    assert "(exit 1)" in last
+    assert "the driver offers no CUDA device here" in last
+    assert not ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("gpu", ("--only", "nonsense"), "no such section"),
+        ("gpu", ("--only", "server"), "needs --rpc-url and --url"),
+        ("gpu", ("--rpc-url", "tcp://127.0.0.1:1"), "go together"),
+        ("gpu", ("--gpus", "0"), "expected 1 or more"),
+        ("bench_gpu", ("--only", "nonsense"), "no such part"),
+        ("bench_gpu", ("--only", "real", "--rpc-url", "a", "--url", "b"), "needs"),
+        ("bench_gpu", ("--url", "http://127.0.0.1:1"), "go together"),
+        ("bench_gpu", ("--rounds", "1"), "must be 3 to 1000"),
+    ],
+)
+def test_gpu_scripts_refuse_wrong_usage(name: str, options: tuple[str, ...], words: str) -> None:
+    ended = run_blind(name, *options)
+    assert ended.returncode == 2, ended
+    assert words in ended.stderr
+
+
+def test_gpu_tests_that_were_asked_for_fail_without_a_device() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "-m", "gpu", "-p", "no:cacheprovider", "tests/gpu"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=ROOT,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+    )
+    assert ended.returncode == 1, ended
+    assert "tests marked gpu were asked for, but the driver offers no CUDA device" in ended.stdout
+    assert "skipped" not in ended.stdout

@@ -21,7 +21,7 @@ from benchserver.config import (
     normalize_rpc_url,
     same_file,
 )
-from benchserver.errors import FatalError, UsageError
+from benchserver.errors import UsageError
 from shapespec import ShapeSpec, SpecError, parse_shape_spec
 
 _SEED_BITS = 32
@@ -58,6 +58,8 @@ def build_config(options: Mapping[str, Any]) -> RunConfig:
         visible_within_s=options["visible_within"],
         wait_ready_s=options["wait_ready"],
         own_server=options["embedded"],
+        mode=options["mode"],
+        cuda_ipc=options["cuda_ipc"],
     )
     check_config(config)
     if config.expect_warm and seed is None:
@@ -104,10 +106,13 @@ def _overridden(options: Mapping[str, Any], spec: ShapeSpec) -> list[str]:
 
 def run_baseline(ctx: click.Context, options: Mapping[str, Any]) -> int:
     """Run, report, and return the exit code."""
-    config = build_config(options)
+    config = build_config({**options, "mode": _mode(ctx, options)})
     _check_reports(options["json_path"], options["junit_path"])
-    _check_mode(ctx, options)
     _check_embedded(ctx, options)
+    if config.mode == "gpu":
+        from benchserver.kv.cuda import require_device
+
+        require_device()
 
     from benchserver.report.text import TextReporter, make_printer
 
@@ -127,7 +132,8 @@ def _run(config: RunConfig, options: Mapping[str, Any], reporter: Any) -> int:
     from benchserver.report.files import json_bytes, junit_document, write_report
 
     if options["embedded"]:
-        with embedded_server(config.spec, config.tp_size, config.num_tokens) as server:
+        gpu = config.mode == "gpu"
+        with embedded_server(config.spec, config.tp_size, config.num_tokens, gpu=gpu) as server:
             config = replace(config, rpc_url=server.rpc_url, http_url=server.http_url)
             result = run_to_end(config, reporter)
     else:
@@ -149,23 +155,24 @@ def _check_reports(json_path: str | None, junit_path: str | None) -> None:
 
 def _check_embedded(ctx: click.Context, options: Mapping[str, Any]) -> None:
     """Refuse an address beside --embedded: that server has its own."""
-    default = click.core.ParameterSource.DEFAULT
     for name, option in (("rpc_url", "--rpc-url"), ("url", "--url")):
-        if options["embedded"] and ctx.get_parameter_source(name) is not default:
+        if options["embedded"] and _is_given(ctx, name):
             raise UsageError(f"{option} and --embedded exclude each other")
 
 
-def _check_mode(ctx: click.Context, options: Mapping[str, Any]) -> None:
-    """Refuse what the mode cannot do; --embedded means cpu unless gpu was asked for."""
-    if options["mode"] == "cpu":
-        return
-    asked = ctx.get_parameter_source("mode") is not click.core.ParameterSource.DEFAULT
-    if options["embedded"]:
-        if asked:
-            raise UsageError("--embedded serves --mode cpu alone")
-        return
-    from benchserver.kv.cuda import device_count
+def _mode(ctx: click.Context, options: Mapping[str, Any]) -> str:
+    """Return where the pools lie: --embedded means cpu unless gpu was asked for.
 
-    if device_count() == 0:
-        raise FatalError("--mode gpu: this machine has no usable CUDA device; use --mode cpu")
-    raise FatalError("--mode gpu: not part of this version yet; use --mode cpu")
+    UsageError if an option is given that the mode has no use for.
+    """
+    mode: str = options["mode"]
+    if options["embedded"] and not _is_given(ctx, "mode"):
+        mode = "cpu"
+    if mode == "cpu" and _is_given(ctx, "cuda_ipc"):
+        raise UsageError("--cuda-ipc is for --mode gpu, and this run keeps its KV on the host")
+    return mode
+
+
+def _is_given(ctx: click.Context, name: str) -> bool:
+    """Tell whether an option's value comes from the user, be it by a variable or a file."""
+    return ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT

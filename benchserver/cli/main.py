@@ -145,6 +145,13 @@ def _print_faults(ctx: click.Context, param: click.Parameter, value: bool) -> No
     help="Where the KV pools lie.",
 )
 @click.option(
+    "--cuda-ipc",
+    type=click.Choice(["torch", "driver"]),
+    default="torch",
+    show_default=True,
+    help="How a server gets at GPU memory: as torch shares it, or by the driver's handle.",
+)
+@click.option(
     "--transfer-mode",
     type=click.Choice(["auto", "lmcache_driven", "engine_driven"]),
     default="auto",
@@ -276,7 +283,8 @@ def _print_faults(ctx: click.Context, param: click.Parameter, value: bool) -> No
 @click.option(
     "--embedded",
     is_flag=True,
-    help="Start the embedded server on free ports, and run against it (cpu mode).",
+    help="Start the embedded server on free ports, and run against it; cpu mode, unless --mode "
+    "is given.",
 )
 @click.option(
     "--version",
@@ -368,6 +376,12 @@ def cli(ctx: click.Context, /, **options: Any) -> int:
     help="Write chunks to L2 as they are stored, or as L1 evicts them and at the end.",
 )
 @click.option(
+    "--gpu",
+    is_flag=True,
+    help="Be ready for clients whose KV lies on a GPU, with L1 pinned, before the first line; fail "
+    "without torch or a device.  [default: when the first of them registers]",
+)
+@click.option(
     "--worker-reap-timeout-seconds",
     type=StrictFloat(0, 366 * 86_400),
     default=120.0,
@@ -453,7 +467,7 @@ def cli(ctx: click.Context, /, **options: Any) -> int:
     help="Stop when standard input ends: the parent is gone.",
 )
 def serve(**options: Any) -> int:
-    """Run the embedded MP server (CPU; for newcomers and self-tests)."""
+    """Run the embedded MP server (for newcomers and self-tests)."""
     from benchserver.cli.serve import run_server
 
     return run_server(options)
@@ -472,6 +486,13 @@ def serve(**options: Any) -> int:
     default=2,
     show_default=True,
     help="Runs at once, each of a server and a bench.",
+)
+@click.option(
+    "--mode",
+    type=click.Choice(["cpu", "gpu"]),
+    default="cpu",
+    show_default=True,
+    help="Where the bench's KV pools lie.",
 )
 @click.option("--json", "json_path", default=None, metavar="PATH", help="Write a JSON report.")
 @click.option("--list", "list_only", is_flag=True, help="List the runs, and leave.")

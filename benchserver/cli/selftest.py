@@ -38,6 +38,11 @@ def run_selftest(options: Mapping[str, Any]) -> int:
         for case in cases:
             click.echo(list_line(case))
         return EXIT_OK
+    mode = options["mode"]
+    if mode == "gpu":
+        from benchserver.kv.cuda import require_device
+
+        require_device()
     path = options["json_path"]
     if path is not None:
         check_output_path("--json", path)
@@ -45,7 +50,7 @@ def run_selftest(options: Mapping[str, Any]) -> int:
     started_ns = clock.now_ns()
     table = make_table(len(cases))
     try:
-        rows = asyncio.run(_run(cases, options["jobs"], clock, table))
+        rows = asyncio.run(_run(cases, options["jobs"], mode, clock, table))
     except asyncio.CancelledError:
         table.close()
         click.echo("SELFTEST: interrupted, nothing is proven (exit 1)")
@@ -56,15 +61,18 @@ def run_selftest(options: Mapping[str, Any]) -> int:
     if path is not None:
         from benchserver.report.files import write_report
 
-        write_report(path, json.dumps(document(rows, wall_s), indent=2).encode() + b"\n")
+        write_report(path, json.dumps(document(rows, wall_s, mode), indent=2).encode() + b"\n")
     return EXIT_FAILED if any(row.wrong for row in rows) else EXIT_OK
 
 
-async def _run(cases: Sequence[Case], jobs: int, clock: RealClock, table: Any) -> Any:
+async def _run(cases: Sequence[Case], jobs: int, mode: str, clock: RealClock, table: Any) -> Any:
     """Run the cases; SIGINT, SIGTERM or SIGHUP ends all children and raises CancelledError."""
-    from benchserver.selftest.runs import run_cases
+    from benchserver.selftest.runs import GPU, HOST, run_cases
 
-    work = asyncio.ensure_future(run_cases(cases, jobs=jobs, clock=clock, on_row=table.row))
+    setup = GPU if mode == "gpu" else HOST
+    work = asyncio.ensure_future(
+        run_cases(cases, jobs=jobs, clock=clock, on_row=table.row, setup=setup)
+    )
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # What nohup ignores stays ignored.

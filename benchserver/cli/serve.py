@@ -39,6 +39,7 @@ def run_server(options: Mapping[str, Any]) -> int:
         l2=tuple(options["l2"]),
         l2_write=options["l2_write"],
         faults=tuple(options["faults"]),
+        gpu=options["gpu"],
         worker_reap_timeout_s=options["worker_reap_timeout_seconds"],
         worker_registration_grace_s=options["worker_registration_grace_seconds"],
         session_ttl_s=options["session_ttl_seconds"],

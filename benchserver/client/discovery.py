@@ -17,7 +17,7 @@ from typing import Any
 from benchserver.client.http import API_ERRORS, HttpApi
 from benchserver.client.rpc import BadAnswerError, CallFailedError, NoAnswerError, RpcClient
 from benchserver.clock import NS_PER_S, Clock
-from benchserver.config import TransferChoice, is_loopback
+from benchserver.config import RunConfig, TransferChoice, is_loopback
 from benchserver.errors import FatalError, UsageError, one_line, os_reason
 from protocol.dialects import DIALECTS, V056, Dialect, dialect_of, known_releases, release_of
 from protocol.errors import LocalProtocolError, RemoteProtocolError
@@ -25,6 +25,9 @@ from protocol.ops import Op
 from protocol.probe import NO_ANSWER, Group, Question, probe
 
 _RETRY_NS = NS_PER_S // 4
+_PROBE_ANSWER_WITHIN_S = 3.0
+"""A server that knows a question answers it within milliseconds, a busy one within seconds."""
+
 _REMEDY = "say it with --server-release"
 _NO_ZMQ = (
     "something listens at --rpc-url, but it does not speak ZMQ: no LMCache MP server is there "
@@ -66,6 +69,32 @@ async def read_version(http: HttpApi, *, clock: Clock, wait_s: float) -> str:
             if clock.now_ns() >= deadline_ns:
                 raise
         await clock.sleep_ns(_RETRY_NS)
+
+
+async def choose_dialect(
+    config: RunConfig,
+    version: str,
+    open_rpc: Callable[[Dialect], RpcClient],
+    note: Callable[[str], None],
+) -> Dialect:
+    """Return how to speak: as the user says, as the version says, or as the server answers.
+
+    `version` is the server's own text, or "".  Raises FatalError or UsageError if that cannot be
+    told.
+    """
+    if config.server_release:
+        return said_dialect(config.server_release, version)
+    dialect = dialect_of_version(version)
+    if dialect is not None:
+        return dialect
+    timeout_s = min(config.timeout_s, _PROBE_ANSWER_WITHIN_S)
+    note(
+        f"{'This release is not known' if version else 'No release is known'}: asking the "
+        f"server harmless questions, {timeout_s:g} s each ..."
+    )
+    group = await ask_group(open_rpc, timeout_ns=int(timeout_s * NS_PER_S))
+    note(f"It answers as release {group.releases}")
+    return dialect_of_group(group, version)
 
 
 async def ask_group(open_rpc: Callable[[Dialect], RpcClient], *, timeout_ns: int) -> Group:
@@ -203,38 +232,54 @@ def is_local(host: str) -> bool:
 _SERVED = {"gpu": "lmcache_driven", "non_gpu": "engine_driven"}
 """How 0.4.6 and 0.4.7 call the modes."""
 
+_ENGINE_SERVED = ("", "auto", TransferChoice.ENGINE_DRIVEN.value)
+"""What a server says, if anything, that may serve engine_driven."""
+
 
 def choose_transfer(
-    asked: TransferChoice, served: str, groups: int, dialect: Dialect = V056
+    asked: TransferChoice, served: str, groups: int, dialect: Dialect = V056, *, gpu: bool = False
 ) -> TransferChoice:
     """Return the mode to register with; `served` is the server's mode, or "" if it is not known.
 
-    Raises FatalError, naming the server's flag, if it does not serve what was asked for.
+    `gpu`: the KV tensors are in CUDA memory.  Raises FatalError, naming the server's flag, if it
+    does not serve what was asked for.
     """
     served = _SERVED.get(served, served)
-    if not (dialect.maps_cpu or dialect.engine_driven):
-        raise FatalError(
-            f"release {dialect.name} has no transfer mode for KV tensors of a CPU (0.4.6 and later "
-            "have); use a newer server"
-        )
+    maps = dialect.maps_cuda if gpu else dialect.maps_cpu
+    if not (maps or dialect.engine_driven):
+        raise FatalError(_unmapped(dialect, gpu, "use a newer server"))
     if asked is TransferChoice.AUTO:
-        only_engine = served == TransferChoice.ENGINE_DRIVEN.value or not dialect.maps_cpu
-        if not only_engine:
+        if maps and served != TransferChoice.ENGINE_DRIVEN.value:
             return TransferChoice.LMCACHE_DRIVEN
+        if gpu and not maps and (groups > 1 or served not in _ENGINE_SERVED):
+            raise FatalError(_unmapped(dialect, gpu, "use a newer server, or --mode cpu"))
         if groups > 1:
             raise FatalError(
                 f"the server serves engine_driven alone, which carries one KV layer group, and "
                 f"the shape spec has {groups}; start it with --supported-transfer-mode auto"
             )
         return TransferChoice.ENGINE_DRIVEN
-    if asked is TransferChoice.LMCACHE_DRIVEN and not dialect.maps_cpu:
-        raise FatalError(
-            f"--transfer-mode {asked.value}, but release {dialect.name} cannot map KV tensors of "
-            "a CPU (0.4.7 and later can); use --transfer-mode engine_driven"
-        )
+    if asked is TransferChoice.LMCACHE_DRIVEN and not maps:
+        remedy = "use --transfer-mode engine_driven"
+        raise FatalError(f"--transfer-mode {asked.value}, but {_unmapped(dialect, gpu, remedy)}")
     if served in ("", "auto", asked.value):
         return asked
     raise FatalError(
         f"--transfer-mode {asked.value}, but the server serves {one_line(served, 40)}; start it "
         f"with --supported-transfer-mode auto (or {asked.value})"
     )
+
+
+def _unmapped(dialect: Dialect, gpu: bool, remedy: str) -> str:
+    """Return why a server of this release cannot map our tensors, and what to do."""
+    if gpu:
+        return (
+            f"release {dialect.name} takes CUDA memory described in a pickle of its own classes, "
+            f"which bench-server does not write (0.5.6 and later take plain data); {remedy}"
+        )
+    if not dialect.engine_driven:
+        return (
+            f"release {dialect.name} has no transfer mode for KV tensors of a CPU (0.4.6 and later "
+            f"have); {remedy}"
+        )
+    return f"release {dialect.name} cannot map KV tensors of a CPU (0.4.7 and later can); {remedy}"

@@ -24,7 +24,7 @@ from benchserver.client.transfer import Moved, RefusedError
 from benchserver.clock import Clock
 from benchserver.errors import FatalError
 from benchserver.kv.blocks import Window
-from benchserver.kv.host import HostPool
+from benchserver.kv.pool import KvPool
 from benchserver.kv.segment import SHM_DIR
 from protocol.errors import RemoteProtocolError
 from protocol.keys import CacheKey
@@ -92,7 +92,7 @@ class EngineMode:
     def __init__(
         self,
         rpc: RpcClient,
-        pool: HostPool,
+        pool: KvPool,
         spec: ShapeSpec,
         *,
         instance_id: int,
@@ -170,7 +170,7 @@ class EngineMode:
             committed = await self._rpc.call(Op.COMMIT_STORE, key, self._instance_id, data)
             if not committed.result:
                 raise RefusedError("COMMIT_STORE answered False")
-        return Moved(latency_ns=self._clock.now_ns() - started_ns, chunks=len(indices))
+        return self._moved(started_ns, len(indices))
 
     async def retrieve(self, key: CacheKey, window: Window, *, skip_tokens: int = 0) -> Moved:
         """PREPARE_RETRIEVE, copy the chunks out, COMMIT_RETRIEVE (which gives the locks back)."""
@@ -191,7 +191,12 @@ class EngineMode:
         committed = await self._rpc.call(Op.COMMIT_RETRIEVE, key, self._instance_id)
         if not committed.result:
             raise RefusedError("COMMIT_RETRIEVE answered False")
-        return Moved(latency_ns=self._clock.now_ns() - started_ns, chunks=len(tables))
+        return self._moved(started_ns, len(tables))
+
+    def _moved(self, started_ns: int, chunks: int) -> Moved:
+        """Return a transfer that ends now: our own copies have landed when they return."""
+        taken_ns = self._clock.now_ns() - started_ns
+        return Moved(latency_ns=taken_ns, replied_ns=taken_ns, chunks=chunks)
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)

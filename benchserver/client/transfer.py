@@ -19,14 +19,16 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """A transfer that the server says is done.
+    """A transfer that the server says is done, and whose data has landed.
 
-    `latency_ns` runs from the first request sent to the last reply, including our own copying
-    where the mode has us copy.  `chunks` is how many chunks moved, which is fewer than asked for
-    where the server held them already.
+    `replied_ns` runs from the first request sent to the last reply, including our own copying
+    where the mode has us copy.  `latency_ns` runs until the data has landed: longer where the
+    server replies before it has copied (CUDA), else the same.  `chunks` is how many chunks moved,
+    which is fewer than asked for where the server held them already.
     """
 
     latency_ns: int
+    replied_ns: int
     chunks: int
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from benchserver.client.rpc import RpcClient
 from benchserver.client.transfer import TransferMode
-from benchserver.kv.host import HostPool
+from benchserver.kv.pool import KvPool
 
 MAX_RANK_BITS = 12
 """Instance ids stay below 2^53, so that JSON carries them exactly."""
@@ -23,7 +23,7 @@ class Worker:
     kv_rank: int
     instance_id: int
     rpc: RpcClient
-    pool: HostPool
+    pool: KvPool
     mode: TransferMode
 
 

@@ -86,6 +86,11 @@ class GroupPattern:
         self.words = (table & self._page_mask).view(self.dtype)
 
     @property
+    def key_mask(self) -> int:
+        """Return the bits that a key may have."""
+        return int(self._key_mask)
+
+    @property
     def layers(self) -> range:
         """Return the layers of this group, numbered over the whole spec."""
         return range(self.first_layer, self.first_layer + self.group.layers)

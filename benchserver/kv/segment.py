@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import mmap
 import os
 import re
@@ -189,14 +190,37 @@ def _no_room(nbytes: int, free: int) -> FatalError:
 
 
 def sweep_stale() -> tuple[str, ...]:
-    """Remove named segments of bench-server processes that are gone; return their names."""
+    """Remove what bench-server processes that are gone left here; return the names of ours.
+
+    With the mark of a process that exported GPU memory goes what CUDA and torch made for it.
+    """
+    # Loaded here: that module knows this one.
+    from benchserver.kv.cudamark import counter_files, event_files, remove_files
+
     swept: list[str] = []
     for path in SHM_DIR.glob("bench_server_*"):
         match = _NAME.fullmatch(path.name)
-        if match and not Path(f"/proc/{match.group(1)}").exists():
+        if match and not Path(f"/proc/{match.group(1)}").exists() and not _is_locked(path):
+            pid = int(match.group(1))
             try:
                 path.unlink()
             except OSError:
                 continue  # another user's, or another bench was faster
+            remove_files([*counter_files(pid), *event_files(pid)])
             swept.append(path.name)
     return tuple(swept)
+
+
+def _is_locked(path: Path) -> bool:
+    """Tell whether a process holds a file's lock, in whatever container it is."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False  # gone, or another user's: it cannot be removed either
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

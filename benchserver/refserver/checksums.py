@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -20,30 +21,55 @@ _MIN_RANGE = 3
 """Shorter runs of ids are listed one by one in `block_id_ranges`."""
 
 
+class BlockSource(Protocol):
+    """One registered tensor, wherever it lies."""
+
+    @property
+    def num_blocks(self) -> int:
+        """Return how many blocks the tensor has."""
+        ...
+
+    def bytes_of(self, block_ids: Sequence[int]) -> memoryview:
+        """Return blocks in C order, bfloat16 widened to float32."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HashedLayer:
-    """One registered tensor, in its own order of axes."""
+    """One tensor in host memory, in its own order of axes."""
 
     tensor: Pages
     form: Format
     dtype: str
 
+    @property
+    def num_blocks(self) -> int:
+        """Return how many blocks the tensor has."""
+        return int(self.tensor.shape[BLOCK_AXIS[self.form]])
+
+    def bytes_of(self, block_ids: Sequence[int]) -> memoryview:
+        """Return blocks in C order, bfloat16 widened to float32."""
+        taken = self.tensor.take(np.asarray(block_ids), axis=BLOCK_AXIS[self.form])
+        if self.dtype == "bfloat16":
+            taken = taken.astype(np.uint32) << np.uint32(16)
+        return np.ascontiguousarray(taken).data
+
 
 def aggregate_digests(
-    layers: Sequence[HashedLayer], block_ids: Sequence[int], blocks_per_chunk: int
+    layers: Sequence[BlockSource], block_ids: Sequence[int], blocks_per_chunk: int
 ) -> list[str]:
     """Return one digest a chunk, over all layers."""
     digests = []
     for ids in _chunks(block_ids, blocks_per_chunk):
         digest = hashlib.md5(usedforsecurity=False)
         for layer in layers:
-            digest.update(_bytes_of(layer, ids))
+            digest.update(layer.bytes_of(ids))
         digests.append(digest.hexdigest())
     return digests
 
 
 def layerwise_digests(
-    layers: Sequence[HashedLayer], block_ids: Sequence[int], blocks_per_chunk: int
+    layers: Sequence[BlockSource], block_ids: Sequence[int], blocks_per_chunk: int
 ) -> dict[str, list[str]]:
     """Return one digest a chunk for each layer."""
     return {
@@ -52,9 +78,9 @@ def layerwise_digests(
     }
 
 
-def blocks_in_range(layers: Sequence[HashedLayer], block_ids: Sequence[int]) -> bool:
+def blocks_in_range(layers: Sequence[BlockSource], block_ids: Sequence[int]) -> bool:
     """Tell whether every layer has every block."""
-    smallest = min(layer.tensor.shape[BLOCK_AXIS[layer.form]] for layer in layers)
+    smallest = min(layer.num_blocks for layer in layers)
     return all(0 <= block < smallest for block in block_ids)
 
 
@@ -73,10 +99,3 @@ def id_ranges(block_ids: Sequence[int]) -> list[int | list[int]]:
 
 def _chunks(block_ids: Sequence[int], size: int) -> list[Sequence[int]]:
     return [block_ids[first : first + size] for first in range(0, len(block_ids), size)]
-
-
-def _bytes_of(layer: HashedLayer, ids: Sequence[int]) -> memoryview:
-    taken = layer.tensor.take(np.asarray(ids), axis=BLOCK_AXIS[layer.form])
-    if layer.dtype == "bfloat16":
-        taken = taken.astype(np.uint32) << np.uint32(16)
-    return np.ascontiguousarray(taken).data

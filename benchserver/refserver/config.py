@@ -20,6 +20,9 @@ VERSION_SUFFIX = "-embedded"
 
 DEFAULT_RELEASE = "0.5.6"
 
+FIRST_CUDA_RELEASE = "0.5.6"
+"""Before it, a descriptor of a GPU tensor is a pickle, which is not read here."""
+
 POOL_PREFIX = "lmcache_l1_pool_"
 """Stock servers name their shared pool with it (0.4.7 to 0.5.6)."""
 
@@ -75,6 +78,8 @@ class ServerConfig:
     l2_write: L2Write = "through"
     """When chunks are written to them: as they are stored, or as L1 evicts them and at the end."""
     faults: tuple[str, ...] = ()
+    gpu: bool = False
+    """Be ready for GPU clients from the start, or do not start; else when the first registers."""
     worker_reap_timeout_s: float = 120.0
     """Silence after which a client that has PINGed is unregistered; 0: never, nor any other."""
     worker_registration_grace_s: float = 3600.0
@@ -112,6 +117,12 @@ class ServerConfig:
             raise UsageError(
                 f"--supported-transfer-mode is {self.transfer_mode}, which {self.release} does "
                 "not have"
+            )
+        if self.gpu and not self.serves_cuda:
+            raise UsageError(
+                f"--gpu with --as {self.release} and --supported-transfer-mode "
+                f"{self.transfer_mode}: GPU tensors are mapped in lmcache_driven mode, by releases "
+                f"from {FIRST_CUDA_RELEASE} on"
             )
         self._check_times()
         for name in ("eviction_trigger_watermark", "eviction_ratio"):
@@ -187,6 +198,11 @@ class ServerConfig:
     def serves_mapped(self) -> bool:
         """Tell whether clients may register KV tensors for the server to map."""
         return self.transfer_mode != "engine_driven" and self.dialect.maps_cpu
+
+    @property
+    def serves_cuda(self) -> bool:
+        """Tell whether clients may register KV tensors that lie on a GPU."""
+        return self.serves_mapped and self.dialect.maps_cuda
 
     @property
     def serves_engine_driven(self) -> bool:

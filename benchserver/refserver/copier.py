@@ -37,9 +37,10 @@ async def until_ended(job: Future[T], future: asyncio.Future[T]) -> T:
 class Copier:
     """Runs functions in threads.  One client's copies never overlap: it waits for each."""
 
-    def __init__(self) -> None:
-        threads = min(MAX_THREADS, os.cpu_count() or 1)
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="refserver-copy")
+    def __init__(self, threads: int = 0, *, name: str = "refserver-copy") -> None:
+        """`threads` 0: as many as copies can use.  None is started before it is needed."""
+        threads = threads or min(MAX_THREADS, os.cpu_count() or 1)
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function in a thread and return its result.

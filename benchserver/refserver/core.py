@@ -15,6 +15,7 @@ from benchserver.refserver.backing import Backing
 from benchserver.refserver.cache import Cache, ObjectKey, Reservation, Slot
 from benchserver.refserver.config import ServerConfig
 from benchserver.refserver.copier import Copier
+from benchserver.refserver.cudaruntime import CudaRuntime
 from benchserver.refserver.hashing import ROOT, ChunkNamer
 from benchserver.refserver.journal import Journal
 from benchserver.refserver.refusal import RefusalError
@@ -50,6 +51,7 @@ class Core:
     registry: Registry
     copier: Copier
     namer: ChunkNamer = field(default_factory=ChunkNamer)
+    cuda: CudaRuntime = field(default_factory=CudaRuntime)
     backing: Backing | None = None
     """The L2 tiers, if there are any."""
     lookups: LookupTotals = field(default_factory=LookupTotals)

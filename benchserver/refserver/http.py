@@ -22,13 +22,15 @@ from benchserver.errors import FatalError, UsageError
 from benchserver.refserver import checksums, objects
 from benchserver.refserver.authorization import CHALLENGE, is_authorized
 from benchserver.refserver.core import Core
+from benchserver.refserver.cudainstance import CudaInstance
 from benchserver.refserver.faults.board import Switchboard
 from benchserver.refserver.faults.call import HttpAnswer
 from benchserver.refserver.journal import Journal
 from benchserver.refserver.meter import Meter
 from benchserver.refserver.metrics import CONTENT_TYPE, Exposition
 from benchserver.refserver.objects import ObjectsError
-from benchserver.refserver.registry import MappedInstance
+from benchserver.refserver.refusal import RefusalError
+from benchserver.refserver.registry import Instance
 from benchserver.refserver.status import config_document, status_document
 from protocol import httpapi
 from protocol.values import clip, is_int, is_int_list
@@ -192,8 +194,14 @@ class HttpServer:
         if not checksums.blocks_in_range(instance.hashed_layers(), block_ids):
             raise _BadRequestError(HTTPStatus.INTERNAL_SERVER_ERROR, "a block id is out of range")
         digest = checksums.layerwise_digests if layerwise else checksums.aggregate_digests
-        with instance.in_use():
-            digests = await self._core.copier.run(digest, instance.hashed_layers(), block_ids, size)
+        on_gpu = isinstance(instance, CudaInstance)
+        threads = self._core.cuda.hashers if on_gpu else self._core.copier
+        try:
+            with instance.in_use():
+                digests = await threads.run(instance.hashed, digest, block_ids, size)
+        except RefusalError as error:
+            self._core.journal.line(f"digests of instance {instance_id}: {error}")
+            raise _BadRequestError(HTTPStatus.INTERNAL_SERVER_ERROR, str(error)) from error
         answer = {
             "status": "success",
             "chunk_size": size,
@@ -204,7 +212,7 @@ class HttpServer:
         }
         return web.json_response(answer)
 
-    def _hashable_instance(self, instance_id: int) -> MappedInstance:
+    def _hashable_instance(self, instance_id: int) -> Instance:
         if not self._core.config.serves_mapped:
             raise _BadRequestError(
                 HTTPStatus.NOT_IMPLEMENTED, "checksums need a mode that maps client tensors"

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from benchserver.refserver.refusal import RefusalError
-from protocol.handles import CpuShmHandle
+from protocol.handles import KvHandle
 from protocol.values import clip, is_int, is_int_list
 
 ITEM_BYTES: Mapping[str, int] = {
@@ -108,7 +108,7 @@ class KvLayout:
 
 
 def layout_of(
-    handles: Sequence[CpuShmHandle],
+    handles: Sequence[KvHandle],
     hints: Mapping[str, Any],
     infos: Sequence[Mapping[str, Any]],
     *,
@@ -156,7 +156,7 @@ def _parse_info(info: Mapping[str, Any], num_layers: int) -> _Info:
     return _Info(group, tuple(layers), tokens)
 
 
-def _geometry(handle: CpuShmHandle, kv_layout: str) -> LayerGeometry:
+def _geometry(handle: KvHandle, kv_layout: str) -> LayerGeometry:
     shape = handle.shape
     if 0 in shape:
         raise RefusalError(f"a tensor of shape {shape} is empty")
@@ -194,7 +194,7 @@ def _sized(
     found: Sequence[tuple[int, tuple[int, ...]]],
     declared: Sequence[_Info],
     geometries: Sequence[LayerGeometry],
-    handles: Sequence[CpuShmHandle],
+    handles: Sequence[KvHandle],
     chunk_size: int,
 ) -> tuple[GroupLayout, ...]:
     groups: list[GroupLayout] = []

@@ -1,6 +1,5 @@
 """The registered instances of both modes, and the client memory that is mapped for them.
 
-An instance that is in use while it is unregistered (or reaped) is unmapped when that use ends.
 A client that truncates a segment it registered can kill this process by SIGBUS, as it can kill
 the real server; nothing in POSIX shared memory prevents it.
 """
@@ -10,25 +9,23 @@ from __future__ import annotations
 import math
 import mmap
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
-from benchserver.clock import NS_PER_S
 from benchserver.refserver.arena import unmap
 from benchserver.refserver.checksums import HashedLayer
+from benchserver.refserver.cudainstance import CudaInstance
 from benchserver.refserver.layout import ITEM_BYTES, KvLayout
 from benchserver.refserver.refusal import RefusalError
 from benchserver.refserver.segments import open_segment
+from benchserver.refserver.tenancy import Liveness, Patience, Tenancy
 from benchserver.refserver.transfer import Pages, paged_view, tensor_over
 from protocol.handles import CpuShmHandle
 from protocol.values import clip, is_int
 
-REAP_PINGED_NS = 120 * NS_PER_S
-REAP_SILENT_NS = 3600 * NS_PER_S
-"""The defaults: a client that has PINGed is given up after 120 s of silence, another after an
-hour (0.5.6)."""
+T = TypeVar("T")
 
 MAX_INSTANCES = 1024
 """A bench has a few dozen; each one maps memory."""
@@ -40,28 +37,6 @@ MAX_WORLD_SIZE = 4096
 MAX_SEGMENT_NAME = 255
 MAX_OBJECT_BYTES = 1 << 40
 """More than any chunk has; keeps the arithmetic of a hostile registration small."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
-    """How long clients may be silent before they are unregistered."""
-
-    pinged_ns: int = REAP_PINGED_NS
-    """Of one that has PINGed; 0: nobody is ever given up."""
-    silent_ns: int = REAP_SILENT_NS
-
-
-@dataclass(slots=True, kw_only=True)
-class Liveness:
-    """When an instance was last heard of, and what that says."""
-
-    last_seen_ns: int
-    pinged: bool = False
-
-    def is_stale(self, now_ns: int, patience: Patience) -> bool:
-        """Tell whether the instance has been silent for too long."""
-        limit_ns = patience.pinged_ns if self.pinged else patience.silent_ns
-        return patience.pinged_ns > 0 and now_ns - self.last_seen_ns > limit_ns
 
 
 class MappedInstance:
@@ -83,8 +58,7 @@ class MappedInstance:
         self.dtypes = tuple(handle.dtype for handle in handles)
         self._segments = _map_segments(handles)
         self._tensors = [tensor_over(self._segments[_plain(h.shm_name)], h) for h in handles]
-        self._users = 0
-        self._closing = False
+        self._tenancy = Tenancy(self._unmap)
 
     def pages(self) -> list[Pages]:
         """Return every layer as [plane][block][slot][head][element]; drop it after use."""
@@ -99,24 +73,35 @@ class MappedInstance:
         columns = zip(self._tensors, self.layout.formats, self.dtypes, strict=True)
         return [HashedLayer(tensor=t, form=f, dtype=d) for t, f, d in columns]
 
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
+    def order_after(self, event: bytes) -> None:
+        """Do nothing: on the host, a client's request comes after its writes."""
+
+    def read_blocks(self, layer: int, block_ids: Sequence[int]) -> Pages:
+        """Return a copy of blocks as [plane][block][slot][head][element]."""
+        return self.pages()[layer][:, list(block_ids)]
+
+    def write_blocks(self, layer: int, block_ids: Sequence[int], data: Pages) -> None:
+        """Replace blocks."""
+        self.pages()[layer][:, list(block_ids)] = data
+
+    def hashed(
+        self,
+        digest: Callable[[Sequence[HashedLayer], Sequence[int], int], T],
+        block_ids: Sequence[int],
+        blocks_per_chunk: int,
+    ) -> T:
+        """Return what a function of `checksums` makes of the layers."""
+        return digest(self.hashed_layers(), block_ids, blocks_per_chunk)
+
+    def in_use(self) -> AbstractContextManager[None]:
         """Keep the memory mapped."""
-        self._users += 1
-        try:
-            yield
-        finally:
-            self._users -= 1
-            self._unmap_if_unused()
+        return self._tenancy.in_use()
 
     def close(self) -> None:
         """Unmap, now or when the last use ends."""
-        self._closing = True
-        self._unmap_if_unused()
+        self._tenancy.close()
 
-    def _unmap_if_unused(self) -> None:
-        if not self._closing or self._users:
-            return
+    def _unmap(self) -> None:
         self._tensors.clear()
         for segment in self._segments.values():
             unmap(segment)
@@ -227,12 +212,16 @@ def _count(fields: Mapping[str, Any], name: str) -> int:
     return value
 
 
+Instance: TypeAlias = MappedInstance | CudaInstance
+"""A client whose KV tensors the server has mapped, on the host or on a GPU."""
+
+
 class Registry:
     """All registered instances, by id; the two modes have separate ids."""
 
     def __init__(self, patience: Patience | None = None) -> None:
         self.patience = patience or Patience()
-        self.mapped: dict[int, MappedInstance] = {}
+        self.mapped: dict[int, Instance] = {}
         self.engine: dict[int, EngineInstance] = {}
 
     def has_room(self) -> bool:

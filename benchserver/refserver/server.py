@@ -11,20 +11,24 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from benchserver.clock import NS_PER_S, Clock, RealClock
+from benchserver.errors import FatalError
 from benchserver.refserver.arena import Arena, create_shared, open_private
 from benchserver.refserver.backing import Backing
 from benchserver.refserver.cache import Cache, CachePolicy
 from benchserver.refserver.config import ServerConfig
 from benchserver.refserver.copier import Copier
 from benchserver.refserver.core import Core, Handler
+from benchserver.refserver.cudaruntime import CudaRuntime
 from benchserver.refserver.engine_ops import EngineOps
 from benchserver.refserver.journal import Journal, write_stderr
 from benchserver.refserver.lookup_ops import LookupOps
 from benchserver.refserver.mapped_ops import MappedOps
 from benchserver.refserver.meter import Meter
-from benchserver.refserver.registry import Patience, Registry
+from benchserver.refserver.refusal import RefusalError
+from benchserver.refserver.registry import Registry
 from benchserver.refserver.sessions import Sessions
 from benchserver.refserver.tasks import TaskScope
+from benchserver.refserver.tenancy import Patience
 from benchserver.refserver.tiers.url import open_tier
 from protocol.ops import Op
 
@@ -58,9 +62,14 @@ async def serve(
         cleanup.callback(_journal_loop_errors(core.journal))
         if core.backing is not None:
             cleanup.push_async_callback(core.backing.close)
+        if config.gpu:
+            await _load_cuda(core)
         engine_ops, lookup_ops = EngineOps(core), LookupOps(core)
         cleanup.push_async_callback(lookup_ops.close)
-        handlers = _handlers(core, lookup_ops, engine_ops)
+        after_replies = await cleanup.enter_async_context(TaskScope())
+        cleanup.callback(core.cuda.stop_waiting)
+        mapped_ops = MappedOps(core, after_replies.start)
+        handlers = _handlers(core, lookup_ops, engine_ops, mapped_ops)
         meter = Meter(core.clock)
         rpc = RpcServer(handlers, dialect=config.dialect, journal=core.journal, meter=meter)
         cleanup.callback(rpc.close)
@@ -75,7 +84,7 @@ async def serve(
         tasks.start(rpc.run())
         tasks.start(_keep_house(core, engine_ops))
         on_ready(rpc_port, http_port)
-        await _until(stop, tasks.failure, beside.failure)
+        await _until(stop, tasks.failure, beside.failure, after_replies.failure)
 
 
 def _journal_loop_errors(journal: Journal) -> Callable[[], None]:
@@ -103,6 +112,8 @@ def _open_core(
 ) -> Core:
     arena = _open_arena(config)
     cleanup.callback(arena.close)
+    cuda = CudaRuntime()
+    cleanup.callback(cuda.close)
     registry = Registry(_patience(config))
     cleanup.callback(registry.close)
     copier = Copier()
@@ -121,6 +132,7 @@ def _open_core(
         sessions=Sessions(_ns(config.session_ttl_s)),
         registry=registry,
         copier=copier,
+        cuda=cuda,
         backing=backing if tiers else None,
     )
 
@@ -151,11 +163,23 @@ def _open_arena(config: ServerConfig) -> Arena:
     return open_private(config.l1_bytes)
 
 
-def _handlers(core: Core, lookup_ops: LookupOps, engine_ops: EngineOps) -> dict[Op, Handler]:
+async def _load_cuda(core: Core) -> None:
+    """Do now what the first GPU client's registration would do; FatalError if it cannot be."""
+    try:
+        line = await core.copier.run(core.cuda.load, core.arena)
+    except RefusalError as error:
+        raise FatalError(f"--gpu: {error}") from error
+    if line:
+        core.journal.line(line)
+
+
+def _handlers(
+    core: Core, lookup_ops: LookupOps, engine_ops: EngineOps, mapped_ops: MappedOps
+) -> dict[Op, Handler]:
     """Return the handlers of the modes that are served; a missing one is the refusal."""
     handlers = dict(lookup_ops.table())
     if core.config.serves_mapped:
-        handlers.update(MappedOps(core).table())
+        handlers.update(mapped_ops.table())
     if core.config.serves_engine_driven:
         handlers.update(engine_ops.table())
     if Op.UNREGISTER_ENGINE_DRIVEN not in core.config.dialect.ops:

@@ -48,6 +48,8 @@ def result_document(result: RunResult) -> dict[str, Any]:
             "cross_check": config.cross_check,
             "partial_every": config.partial_every,
             "transfer_mode": config.transfer.value,
+            "mode": config.mode,
+            **_gpu_facts(result),
         },
         "sequences": {
             "attempted": total,
@@ -79,6 +81,14 @@ def result_document(result: RunResult) -> dict[str, Any]:
     }
 
 
+def _gpu_facts(result: RunResult) -> dict[str, Any]:
+    """Return what a run on GPUs says beyond one on the host."""
+    if result.config.mode == "cpu":
+        return {}
+    devices = [asdict(device) for device in result.devices]
+    return {"cuda_ipc": result.config.cuda_ipc, "devices": devices}
+
+
 def junit_document(result: RunResult) -> bytes:
     """Return JUnit XML: one case a check, failed ones with their texts."""
     tallies = result.ledger.tallies
@@ -92,6 +102,7 @@ def junit_document(result: RunResult) -> bytes:
         skipped=str(sum(_is_skipped(tally) for tally in tallies.values())),
         time=f"{result.wall_ns / 1e9:.3f}",
     )
+    _add_properties(suite, result)
     for check, tally in tallies.items():
         case = ElementTree.SubElement(
             suite, "testcase", classname="bench-server", name=check.value, time="0"
@@ -104,6 +115,17 @@ def junit_document(result: RunResult) -> bytes:
             ElementTree.SubElement(case, "skipped", message=_xml_text(tally.skipped))
     document: bytes = ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)
     return document
+
+
+def _add_properties(suite: ElementTree.Element, result: RunResult) -> None:
+    """Say where the KV lay, for runs on GPUs."""
+    if result.config.mode == "cpu":
+        return
+    properties = ElementTree.SubElement(suite, "properties")
+    facts: dict[str, str] = {"mode": result.config.mode, "cuda_ipc": result.config.cuda_ipc}
+    facts |= {f"rank {d.rank}": f"cuda:{d.number} {d.name} {d.uuid}" for d in result.devices}
+    for name, value in facts.items():
+        ElementTree.SubElement(properties, "property", name=name, value=_xml_text(value))
 
 
 def _is_skipped(tally: Tally) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchserver.check.verdict import Finding, Verdict
-from benchserver.config import DEFAULT_MODEL_NAME, DEFAULT_PARTIAL_EVERY
+from benchserver.config import DEFAULT_CUDA_IPC, DEFAULT_MODEL_NAME, DEFAULT_PARTIAL_EVERY
 from benchserver.history import (
     EndRecord,
     LookupRecord,
@@ -165,8 +165,9 @@ def _target_line(result: RunResult) -> Line:
         kind = "bench-server's embedded server: no evidence about LMCache"
     else:
         kind = f"LMCache MP server {server.version or server.release or '(release unknown)'}"
+    memory = ", KV in GPU memory" if result.config.mode == "gpu" else ""
     return Line(f"Target: {kind}, {server.transfer_mode or 'no transfer mode'} over "
-                f"{server.transport or 'no transport'}")  # fmt: skip
+                f"{server.transport or 'no transport'}{memory}")  # fmt: skip
 
 
 def verdict_lines(result: RunResult) -> list[Line]:
@@ -189,10 +190,12 @@ def verdict_lines(result: RunResult) -> list[Line]:
 def replay_command(result: RunResult) -> str:
     """Return the command that asks for the same sequences again."""
     config = result.config
-    words = ["bench-server", "--mode", "cpu", "--seed", str(config.seed)]
+    words = ["bench-server", "--mode", config.mode, "--seed", str(config.seed)]
     words += ["--kvcache-shape-spec", config.spec.text, "--num-tokens", str(config.num_tokens)]
     words += ["--start", str(config.start), "--tp-size", str(config.tp_size)]
     words += ["--transfer-mode", config.transfer.value]
+    if config.cuda_ipc != DEFAULT_CUDA_IPC:
+        words += ["--cuda-ipc", config.cuda_ipc]
     if config.end is not None:
         words += ["--end", str(config.end)]
     if config.expect_warm:

@@ -25,7 +25,7 @@ from benchserver.client.transfer import Moved, RefusedError
 from benchserver.client.worker import Worker
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.config import RunConfig
-from benchserver.errors import FatalError, one_line
+from benchserver.errors import FatalError, ServerGoneError, one_line
 from benchserver.history import (
     EndRecord,
     LookupRecord,
@@ -110,7 +110,7 @@ class Baseline:
         self._finishing = Finishing()
 
     async def run_sequence(self, seq: int) -> tuple[SequenceRecord, FatalError | None]:
-        """Run one sequence to its end, or to the point where the server was gone."""
+        """Run one sequence to its end, or to the point where it could not go on."""
         started_ns = self._clock.now_ns()
         self._steps = []
         fatal: FatalError | None = None
@@ -312,7 +312,7 @@ class Baseline:
             work.tokens, end=self._end, request_id=request.request_id, kv_rank=worker.kv_rank
         )
         started_ns = self._clock.now_ns()
-        moved, outcome, reason = Moved(latency_ns=0, chunks=0), Outcome.OK, ""
+        moved, outcome, reason = Moved(latency_ns=0, replied_ns=0, chunks=0), Outcome.OK, ""
         try:
             # Run to its end whatever happens: a STORE given up between PREPARE and COMMIT would
             # leave its reservation on the server.
@@ -331,6 +331,7 @@ class Baseline:
             total=self._chunks,
             nbytes=self._moved_bytes(skip) if outcome is Outcome.OK else 0,
             latency_ns=moved.latency_ns or self._clock.now_ns() - started_ns,
+            replied_ns=moved.replied_ns,
             skip_tokens=skip,
             reason=reason,
         )
@@ -373,10 +374,10 @@ class Baseline:
         try:
             await self._workers[0].rpc.call(Op.NOOP, timeout_ns=_ALIVE_WITHIN_NS)
         except ConnectionLostError as error:
-            raise FatalError(f"the server is gone: {lost[0]}") from error
+            raise ServerGoneError(f"the server is gone: {lost[0]}") from error
         except CallFailedError as error:
             http = await self._http_state()
-            raise FatalError(
+            raise ServerGoneError(
                 f"the server no longer answers: {lost[0]}; then no answer to NOOP either; {http}"
             ) from error
 

@@ -1,13 +1,15 @@
 """The proof of one sequence: every byte of every reading rank, and the digests of both sides.
 
 Our hashing runs in threads while the server computes its own digests, in slices; nothing of it
-lies in a timed region.
+lies in a timed region.  MD5 keeps a core busy with half a gigabyte a second, so how much of it
+runs at once is the time that a proof takes: see `effort_on`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
@@ -27,13 +29,52 @@ from benchserver.kv.evidence import EvidenceKind
 from benchserver.kv.verify import Candidate
 from benchserver.tasks import cancel_and_wait, gather_all, gather_two, in_thread
 
-_DIGEST_SLICE_BYTES = 64 << 20
-"""One digest request covers about this much, so that no single answer takes long."""
+_FEW_CPUS = 4
+_FEW_CPUS_SLICE_BYTES = 64 << 20
+_SLICE_BYTES = 32 << 20
+"""One digest request covers about this much, at least a chunk: no single answer takes long, and
+many cores all get a share."""
 
-_DIGESTS_AT_ONCE = 2
+_MIN_DIGESTS_AT_ONCE = 2
+_MAX_DIGESTS_AT_ONCE = 32
+"""The real server computes digests in Python's default thread pool, which has 32 threads at most
+(0.5.6)."""
+
+_MAX_HASH_THREADS = 16
+_ASKED_AT_ONCE_BYTES = 1 << 30
+"""Bounds what is asked for at once: a server with one thread for it, at half a gigabyte a second,
+still answers the last request within a few seconds of a deadline of ten."""
 
 Leg = tuple[int, str]
 """A rank, and `source` or `destination`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How much MD5 runs at once, on either side."""
+
+    hash_threads: int
+    """Chunks that we hash at once."""
+    digests_at_once: int
+    """Requests that the server is sent at once, each a slice of one leg."""
+    chunks_per_request: int
+
+
+def effort_on(cpus: int, chunk_bytes: int) -> Effort:
+    """Return the effort for a machine that we share with the server.
+
+    The server hashes source and destination, twice as much as we (`Prover.prove`): so it gets
+    half of the cores, we a quarter, and the rest is for what feeds the hashing.  With few cores
+    that is one thread of ours and two requests.
+    """
+    slice_bytes = _FEW_CPUS_SLICE_BYTES if cpus <= _FEW_CPUS else _SLICE_BYTES
+    chunks_per_request = max(1, slice_bytes // chunk_bytes)
+    bound = min(_MAX_DIGESTS_AT_ONCE, _ASKED_AT_ONCE_BYTES // (chunks_per_request * chunk_bytes))
+    return Effort(
+        hash_threads=max(1, min(cpus // 4, _MAX_HASH_THREADS)),
+        digests_at_once=max(_MIN_DIGESTS_AT_ONCE, min(cpus // 2, bound)),
+        chunks_per_request=chunks_per_request,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,14 +99,15 @@ class Prover:
         sources: Sequence[int],
         blocks_per_chunk: int,
         chunk_bytes: int,
+        effort: Effort | None = None,
     ) -> None:
-        """`sources` are the ranks that stored in this run."""
+        """`sources` are the ranks that stored in this run; `effort` None: as this machine can."""
         self._workers = workers
         self._http = http
         self._executor = executor
         self._sources = sources
         self._blocks_per_chunk = blocks_per_chunk
-        self._chunks_per_request = max(1, _DIGEST_SLICE_BYTES // chunk_bytes)
+        self._effort = effort or effort_on(os.cpu_count() or 1, chunk_bytes)
 
     async def prove(
         self, work: SequencePlan, past: tuple[Candidate, ...]
@@ -146,57 +188,82 @@ class Prover:
         """
         proven = EvidenceKind.MATCH
         unaltered = {record.rank for record in sources if record.content.kind is proven}
-        ours: dict[Leg, tuple[str, ...]] = {}
-        for rank in self._sources:
-            ours[rank, "source"] = await self._hash(rank, work.plans[rank].source)
+        windows = {(rank, "source"): work.plans[rank].source for rank in self._sources}
+        known: dict[Leg, Leg] = {}
         for record in evidence:
-            worker = self._workers[record.rank]
-            known = ours.get((worker.kv_rank, "source"))
-            same = worker.kv_rank in unaltered and record.content.kind is proven
-            if known is None or not same:
-                known = await self._hash(record.rank, work.plans[record.rank].destination)
-            ours[record.rank, "destination"] = known
-        return ours
+            leg, kv_rank = (record.rank, "destination"), self._workers[record.rank].kv_rank
+            if kv_rank in unaltered and record.content.kind is proven:
+                known[leg] = (kv_rank, "source")
+            else:
+                windows[leg] = work.plans[record.rank].destination
+        ours = await self._hash(windows)
+        return ours | {leg: ours[same] for leg, same in known.items()}
 
-    async def _hash(self, rank: int, window: Window) -> tuple[str, ...]:
-        """Hash chunk by chunk: the server, which hashes twice as much, has the other cores."""
-        pool = self._workers[rank].pool
-        return tuple(
-            [
-                await in_thread(self._executor, partial(pool.chunk_digest, table))
-                for table in window.chunk_tables(self._blocks_per_chunk)
-            ]
-        )
+    async def _hash(self, windows: dict[Leg, Window]) -> dict[Leg, tuple[str, ...]]:
+        """Hash every chunk of the windows, a few at once."""
+        digests: dict[Leg, list[str]] = {}
+        jobs: list[tuple[Leg, int, Sequence[int]]] = []
+        for leg, window in windows.items():
+            tables = window.chunk_tables(self._blocks_per_chunk)
+            digests[leg] = [""] * len(tables)
+            jobs += [(leg, index, table) for index, table in enumerate(tables)]
+
+        async def hash_some(pending: Iterator[tuple[Leg, int, Sequence[int]]]) -> None:
+            for leg, index, table in pending:
+                pool = self._workers[leg[0]].pool
+                look = partial(pool.chunk_digest, table)
+                digests[leg][index] = await in_thread(self._executor, look)
+
+        pending = iter(jobs)
+        await gather_all(hash_some(pending) for _ in range(self._effort.hash_threads))
+        return {leg: tuple(chunks) for leg, chunks in digests.items()}
 
     async def _server_digests(self, work: SequencePlan) -> dict[Leg, tuple[str, ...] | str]:
         """Return the server's digests of every leg, or why there are none."""
         if self._http is None:
             return {}
-        gate = asyncio.Semaphore(_DIGESTS_AT_ONCE)
-        legs = [(rank, "source", work.plans[rank].source) for rank in self._sources]
-        legs += [(w.rank, "destination", work.plans[w.rank].destination) for w in self._workers]
-        answers = await gather_all(
-            self._leg_digests(self._http, self._workers[rank], window, gate)
-            for rank, _, window in legs
+        legs = {(rank, "source"): work.plans[rank].source for rank in self._sources}
+        legs |= {(w.rank, "destination"): work.plans[w.rank].destination for w in self._workers}
+        step = self._effort.chunks_per_request * self._blocks_per_chunk
+        parts: dict[Leg, dict[int, tuple[str, ...]]] = {leg: {} for leg in legs}
+        failed: dict[Leg, str] = {}
+        pending = iter(
+            [
+                (leg, start, window.block_ids[start : start + step])
+                for leg, window in legs.items()
+                for start in range(0, len(window.block_ids), step)
+            ]
         )
-        return {(rank, leg): answer for (rank, leg, _), answer in zip(legs, answers, strict=True)}
+        await gather_all(
+            self._ask_some(self._http, pending, parts, failed)
+            for _ in range(self._effort.digests_at_once)
+        )
+        return {leg: failed[leg] if leg in failed else _in_order(parts[leg]) for leg in legs}
 
-    async def _leg_digests(
-        self, http: HttpApi, worker: Worker, window: Window, gate: asyncio.Semaphore
-    ) -> tuple[str, ...] | str:
-        step = self._chunks_per_request * self._blocks_per_chunk
-        digests: list[str] = []
-        for start in range(0, len(window.block_ids), step):
-            async with gate:
-                try:
-                    digests += await http.checksums(
-                        block_ids=window.block_ids[start : start + step],
-                        blocks_per_chunk=self._blocks_per_chunk,
-                        instance_id=worker.instance_id,
-                    )
-                except API_ERRORS as error:
-                    return one_line(error)
-        return tuple(digests)
+    async def _ask_some(
+        self,
+        http: HttpApi,
+        pending: Iterator[tuple[Leg, int, Sequence[int]]],
+        parts: dict[Leg, dict[int, tuple[str, ...]]],
+        failed: dict[Leg, str],
+    ) -> None:
+        """Take slices until there are none; a leg that failed once is not asked for again."""
+        for leg, start, block_ids in pending:
+            if leg in failed:
+                continue
+            try:
+                parts[leg][start] = await http.checksums(
+                    block_ids=block_ids,
+                    blocks_per_chunk=self._blocks_per_chunk,
+                    instance_id=self._workers[leg[0]].instance_id,
+                )
+            except API_ERRORS as error:
+                failed.setdefault(leg, one_line(error))
+
+
+def _in_order(parts: dict[int, tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the digests of a leg out of its slices, by where each starts."""
+    return tuple(digest for start in sorted(parts) for digest in parts[start])
 
 
 def _digest_record(leg: Leg, ours: tuple[str, ...], answer: tuple[str, ...] | str) -> DigestRecord:

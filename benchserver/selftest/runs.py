@@ -31,17 +31,33 @@ from protocol.httpapi import CLEAR_PATH, STATUS_PATH
 SPEC = "(2,112,16,2,8):float16:3"
 SEED = 20250817
 L1_GB = "0.03125"
-_READY_WITHIN_S = 20.0
-RUN_WITHIN_S = 40.0
-"""A run takes two seconds; the faults of silence take five."""
-
-_STOP_WITHIN_S = 4.0
 _ASK_WITHIN_S = 5.0
 _WRITTEN_WITHIN_S = 5.0
 _POLL_S = 0.05
 _MAX_OUTPUT_BYTES = 1 << 20
 _TAIL_CHARS = 600
 _SHM_DIR = Path("/dev/shm")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """Where the KV pools lie, and the deadlines that go with it, in seconds.
+
+    ready_s: until a server is.  run_s: a whole run.  stop_s: until a process that was told to stop
+    is killed.
+    """
+
+    mode: str
+    ready_s: float
+    run_s: float
+    stop_s: float
+
+
+HOST = Setup(mode="cpu", ready_s=20.0, run_s=40.0, stop_s=4.0)
+"""A run takes two seconds; the faults of silence take five."""
+
+GPU = Setup(mode="gpu", ready_s=120.0, run_s=240.0, stop_s=20.0)
+"""Server and bench load torch first: seconds each, and longer the more runs there are at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,14 +68,19 @@ class _Server:
 
 
 async def run_cases(
-    cases: Sequence[Case], *, jobs: int, clock: Clock, on_row: Callable[[Row], None]
+    cases: Sequence[Case],
+    *,
+    jobs: int,
+    clock: Clock,
+    on_row: Callable[[Row], None],
+    setup: Setup = HOST,
 ) -> list[Row]:
     """Run all cases, `jobs` at a time; `on_row` hears of each in their order."""
     gate = asyncio.Semaphore(jobs)
 
     async def run_one(number: int, case: Case) -> Row:
         async with gate:
-            return judge(case, await _run_case(number, case, clock))
+            return judge(case, await _run_case(number, case, clock, setup))
 
     tasks = [asyncio.ensure_future(run_one(n, case)) for n, case in enumerate(cases)]
     rows: list[Row] = []
@@ -77,44 +98,47 @@ async def run_cases(
     return rows
 
 
-async def _run_case(number: int, case: Case, clock: Clock) -> Ended:
+async def _run_case(number: int, case: Case, clock: Clock, setup: Setup) -> Ended:
     started_ns = clock.now_ns()
     try:
-        ended = await asyncio.wait_for(_run_both(number, case), RUN_WITHIN_S)
+        ended = await asyncio.wait_for(_run_both(number, case, setup), setup.run_s)
     except (asyncio.TimeoutError, TimeoutError):
-        ended = Ended(trouble=f"the run did not end within {RUN_WITHIN_S:g} s")
+        ended = Ended(trouble=f"the run did not end within {setup.run_s:g} s")
     except FatalError as error:
         ended = Ended(trouble=one_line(error))
     return replace(ended, wall_s=(clock.now_ns() - started_ns) / NS_PER_S)
 
 
-async def _run_both(number: int, case: Case) -> Ended:
+async def _run_both(number: int, case: Case, setup: Setup) -> Ended:
     with tempfile.TemporaryDirectory(prefix="bench-server-selftest-") as folder:
-        async with _serving(number, case, Path(folder)) as server:
+        async with _serving(number, case, Path(folder), setup) as server:
             if case.before is not None:
-                first = await _bench(server, case, case.before, Path(folder, "before.json"))
+                report = Path(folder, "before.json")
+                first = await _bench(server, case, case.before, report, setup)
                 if first.exit_code != 0:
                     return Ended(trouble=f"the run before ended with exit {first.exit_code}")
             if case.from_l2:
                 await _empty_l1(server)
-            ended = await _bench(server, case, case.options, Path(folder, "report.json"))
+            report = Path(folder, "report.json")
+            ended = await _bench(server, case, case.options, report, setup)
             return replace(ended, fired=await _fired(server))
 
 
 @asynccontextmanager
-async def _serving(number: int, case: Case, folder: Path) -> AsyncIterator[_Server]:
+async def _serving(number: int, case: Case, folder: Path, setup: Setup) -> AsyncIterator[_Server]:
     pool = f"selftest{os.getpid()}-{number}" if case.transport == SHM else ""
     words = ["serve", "--port", "0", "--http-port", "0", "--stop-with-stdin"]
     words += ["--l1-size-gb", L1_GB, "--shm-name", pool]
+    words += ["--gpu"] if setup.mode == "gpu" else []
     options = [word.replace(FOLDER, urllib.parse.quote(str(folder))) for word in case.serve]
     words += [*options, *(("--fault", case.switch) if case.switch else ())]
     log = folder / "server.log"
     with log.open("wb") as errors:
         process = await _start(words, stdin=PIPE, stderr=errors.fileno())
     try:
-        yield await _ready(process, log)
+        yield await _ready(process, log, setup.ready_s)
     finally:
-        await _end_server(process)
+        await _end_server(process, setup.stop_s)
         if pool:  # a server that was killed, or killed itself, leaves it behind
             with contextlib.suppress(FileNotFoundError):
                 (_SHM_DIR / (POOL_PREFIX + pool)).unlink()
@@ -137,10 +161,10 @@ async def _start(words: Sequence[str], *, stdin: int, stderr: int) -> Process:
     )
 
 
-async def _ready(process: Process, log: Path) -> _Server:
+async def _ready(process: Process, log: Path, within_s: float) -> _Server:
     assert process.stdout is not None
     try:
-        line = await asyncio.wait_for(process.stdout.readline(), _READY_WITHIN_S)
+        line = await asyncio.wait_for(process.stdout.readline(), within_s)
         ports = json.loads(line)
         rpc_port, http_port = int(ports["rpc_port"]), int(ports["http_port"])
     except (asyncio.TimeoutError, TimeoutError, ValueError, TypeError, KeyError) as error:
@@ -158,16 +182,16 @@ def _tail(log: Path) -> str:
     return log.read_text(errors="replace")[-_TAIL_CHARS:]
 
 
-async def _end_server(process: Process) -> None:
+async def _end_server(process: Process, within_s: float) -> None:
     assert process.stdin is not None
     process.stdin.close()
-    await _reap(process)
+    await _reap(process, within_s)
 
 
-async def _reap(process: Process) -> None:
+async def _reap(process: Process, within_s: float) -> None:
     """Wait for a process that should end by itself, and kill it if it does not."""
     try:
-        await asyncio.wait_for(process.wait(), _STOP_WITHIN_S)
+        await asyncio.wait_for(process.wait(), within_s)
     except (asyncio.TimeoutError, TimeoutError):
         pass
     finally:
@@ -177,9 +201,11 @@ async def _reap(process: Process) -> None:
             await process.wait()
 
 
-async def _bench(server: _Server, case: Case, options: Sequence[str], report: Path) -> Ended:
+async def _bench(
+    server: _Server, case: Case, options: Sequence[str], report: Path, setup: Setup
+) -> Ended:
     mode = "lmcache_driven" if case.transport == HANDLE else "engine_driven"
-    words = ["--mode", "cpu", "--rpc-url", server.rpc_url, "--url", server.http_url]
+    words = ["--mode", setup.mode, "--rpc-url", server.rpc_url, "--url", server.http_url]
     words += ["--kvcache-shape-spec", SPEC, "--seed", str(SEED), "--json", str(report)]
     words += ["--end", "2", "--interval", "0", "--transfer-mode", mode]
     words += ["--require-transport", case.transport, *options]
@@ -194,7 +220,7 @@ async def _bench(server: _Server, case: Case, options: Sequence[str], report: Pa
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
-            await _reap(process)
+            await _reap(process, setup.stop_s)
     return Ended(
         exit_code=code,
         stdout=stdout.decode("utf-8", "replace"),

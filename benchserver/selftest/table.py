@@ -64,10 +64,11 @@ def summary(rows: Sequence[Row], wall_s: float) -> str:
     )
 
 
-def document(rows: Sequence[Row], wall_s: float) -> dict[str, Any]:
+def document(rows: Sequence[Row], wall_s: float, mode: str) -> dict[str, Any]:
     """Return the JSON report."""
     return {
         "format": JSON_FORMAT,
+        "mode": mode,
         "ok": not any(row.wrong for row in rows),
         "wall_s": wall_s,
         "runs": [

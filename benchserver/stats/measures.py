@@ -8,17 +8,33 @@ from benchserver.stats.latency import LatencySeries, RateSeries
 LOOKUP_COLD = "LOOKUP cold"
 LOOKUP_WARM = "LOOKUP warm"
 STORE = "STORE"
+STORE_REPLY = "STORE reply"
 RETRIEVE = "RETRIEVE"
+RETRIEVE_REPLY = "RETRIEVE reply"
 RETRIEVE_PART = "RETRIEVE part"
 VISIBLE = "visibility lag"
 SEQUENCE = "sequence wall"
 
-SERIES = (LOOKUP_COLD, STORE, LOOKUP_WARM, RETRIEVE, RETRIEVE_PART, VISIBLE, SEQUENCE)
+SERIES = (
+    LOOKUP_COLD,
+    STORE,
+    STORE_REPLY,
+    LOOKUP_WARM,
+    RETRIEVE,
+    RETRIEVE_REPLY,
+    RETRIEVE_PART,
+    VISIBLE,
+    SEQUENCE,
+)
 RATES = (STORE, RETRIEVE)
+_REPLIES = {STORE: STORE_REPLY, RETRIEVE: RETRIEVE_REPLY}
 
 
 class Measures:
     """Latencies of answered operations, by operation and pass, and transfer rates.
+
+    A transfer's latency, and so its rate, is that of the landed data.  Where the server replies
+    before (CUDA), the replies have series of their own.
 
     RETRIEVEs that skip tokens have a series of their own and are in no rate; the LOOKUP before
     one is in no series.
@@ -56,4 +72,6 @@ class Measures:
             self.latencies[RETRIEVE_PART].add(step.latency_ns)
         elif step.outcome is Outcome.OK:
             self.latencies[step.name].add(step.latency_ns)
+            if step.replied_ns < step.latency_ns:
+                self.latencies[_REPLIES[step.name]].add(step.replied_ns)
             self.rates[step.name].add(step.nbytes, step.latency_ns)

@@ -30,7 +30,7 @@ from benchserver.history import (
 )
 from benchserver.kv.evidence import Evidence, EvidenceKind
 from benchserver.kv.host import HostPool, group_patterns, place_tensors
-from benchserver.kv.segment import SHM_DIR, SharedSegment
+from benchserver.kv.segment import SHM_DIR, SharedSegment, segment_name
 from benchserver.result import RunResult, ServerFacts
 from benchserver.stats.measures import Measures
 from shapespec import parse_shape_spec
@@ -77,6 +77,7 @@ def _open_pool(
         segment,
         spec,
         group_patterns(root, spec),
+        shm_name=segment_name("00ff", 0),
         content_rank=content_rank,
         ranks=ranks,
         blocks_per_chunk=blocks_per_chunk,
@@ -118,6 +119,8 @@ def _make_config(**changes: Any) -> RunConfig:
         "timeout_s": 10.0,
         "visible_within_s": 2.0,
         "wait_ready_s": 0.0,
+        "mode": "cpu",
+        "cuda_ipc": "torch",
         "own_server": False,
     }
     unknown = set(changes) - set(fields)
@@ -154,6 +157,7 @@ def _transfers(
             total=2,
             nbytes=1_000_000,
             latency_ns=latency_ns,
+            replied_ns=latency_ns,
             skip_tokens=skip_tokens,
         )
         for rank in ranks

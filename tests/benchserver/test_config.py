@@ -17,6 +17,7 @@ from benchserver.config import (
     RunConfig,
     TransferChoice,
     check_against_chunk,
+    check_against_l1,
     check_config,
     check_output_path,
     is_loopback,
@@ -24,7 +25,7 @@ from benchserver.config import (
     normalize_rpc_url,
     same_file,
 )
-from benchserver.errors import UsageError
+from benchserver.errors import FatalError, UsageError
 from tests.tlsstage import OPENSSL, make_certificate
 
 MakeConfig = Callable[..., RunConfig]
@@ -71,6 +72,10 @@ def test_the_default_run_is_fine(make_config: MakeConfig) -> None:
             {"transfer": TransferChoice.ENGINE_DRIVEN, "spec": TWO_GROUPS},
             "--transfer-mode engine_driven carries one KV layer group, the shape spec has 2; "
             "use lmcache_driven",
+        ),
+        (
+            {"mode": "gpu", "cuda_ipc": "driver", "transfer": TransferChoice.ENGINE_DRIVEN},
+            "--cuda-ipc driver never matters with --transfer-mode engine_driven",
         ),
         ({"num_tokens": 15}, "--num-tokens 15 is less than one block of 16 tokens"),
     ],
@@ -153,6 +158,20 @@ def test_a_pool_that_is_too_small_is_told_the_sum(make_config: MakeConfig) -> No
         "the pool has 66 blocks (NB), but 2 chunks of 256 tokens need 67: 32 source + "
         "32 destination + 2 canaries + the null block; raise NB or lower --num-tokens"
     )
+
+
+def test_a_sequence_must_fit_into_the_server_s_l1(make_config: MakeConfig) -> None:
+    # A chunk of 256 tokens of K and V, 8 elements of 2 bytes: 8 KiB.
+    config = make_config(spec="(2,128,16,1,8):float16:1", tp_size=3, num_tokens=600)
+    for l1_bytes in (0, 3 * 2 * 8192, 1 << 30):
+        check_against_l1(config, 256, l1_bytes)
+    with pytest.raises(FatalError) as caught:
+        check_against_l1(config, 256, 3 * 2 * 8192 - 1)
+    assert str(caught.value) == (
+        "the server's L1 holds 49151 bytes, a sequence of 2 chunks on 3 KV ranks needs 49152; "
+        "start it with a larger --l1-size-gb, or lower --num-tokens"
+    )
+    check_against_l1(make_config(spec="(1,128,16,1,8):uint8:1", tp_size=3), 256, 4096)
 
 
 @pytest.mark.parametrize(

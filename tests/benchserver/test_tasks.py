@@ -6,11 +6,11 @@ import asyncio
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
-from benchserver.tasks import Finishing, cancel_and_wait, gather_all, in_thread
+from benchserver.tasks import Finishing, cancel_and_wait, gather_all, in_thread, run_beside
 
 
 class Probe:
@@ -164,3 +164,49 @@ def test_finishing_gives_results_and_errors() -> None:
         await finishing.wait()
 
     asyncio.run(run())
+
+
+async def for_ever(probe: Probe) -> NoReturn:
+    await probe.wait()
+    raise AssertionError("nobody ends it")
+
+
+async def broken(error: Exception) -> NoReturn:
+    await asyncio.sleep(0)
+    raise error
+
+
+def test_what_runs_beside_ends_with_the_main_task() -> None:
+    probe = Probe()
+    assert asyncio.run(run_beside(value(7, turns=9), for_ever(probe))) == 7
+    assert probe.started.is_set()
+    assert probe.running == 0
+
+
+def test_an_error_beside_ends_the_main_task() -> None:
+    probe = Probe()
+    with pytest.raises(ValueError, match="beside"):
+        asyncio.run(run_beside(probe.wait(), broken(ValueError("beside"))))
+    assert probe.running == 0
+
+
+def test_an_error_of_the_main_task_ends_what_runs_beside() -> None:
+    probe = Probe()
+    with pytest.raises(ValueError, match="main"):
+        asyncio.run(run_beside(broken(ValueError("main")), for_ever(probe)))
+    assert probe.running == 0
+
+
+def test_a_cancelled_caller_ends_both() -> None:
+    main, beside = Probe(), Probe()
+
+    async def go() -> None:
+        task = asyncio.ensure_future(run_beside(main.wait(), for_ever(beside)))
+        await main.started.wait()
+        await beside.started.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert (main.running, beside.running) == (0, 0)
+
+    asyncio.run(go())

@@ -6,7 +6,7 @@ import json
 import selectors
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +33,12 @@ class Server:
 
 
 @contextmanager
-def embedded_server(*options: str, stderr: IO[bytes] | None = None) -> Iterator[Server]:
+def embedded_server(
+    *options: str,
+    stderr: IO[bytes] | None = None,
+    ready_s: float = _EMBEDDED_READY_S,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[Server]:
     """Run our embedded server; `stderr` None: what it writes there goes to ours."""
     command = [sys.executable, "-m", "benchserver", "serve", "--port", "0", "--http-port", "0"]
     command += ["--stop-with-stdin", "--l1-size-gb", "0.0625", *options]
@@ -43,11 +48,11 @@ def embedded_server(*options: str, stderr: IO[bytes] | None = None) -> Iterator[
         stdout=subprocess.PIPE,
         stderr=stderr,
         cwd=ROOT,
-        env=bench_environment(),
+        env={**bench_environment(), **(environment or {})},
         start_new_session=True,
     )
     try:
-        yield Server(urls=_read_ports(process), process=process)
+        yield Server(urls=_read_ports(process, ready_s), process=process)
     finally:
         assert process.stdin is not None
         process.stdin.close()
@@ -56,11 +61,11 @@ def embedded_server(*options: str, stderr: IO[bytes] | None = None) -> Iterator[
         process.stdout.close()
 
 
-def _read_ports(process: subprocess.Popen[bytes]) -> Urls:
+def _read_ports(process: subprocess.Popen[bytes], ready_s: float) -> Urls:
     assert process.stdout is not None
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
-        assert selector.select(_EMBEDDED_READY_S), "the embedded server was not ready in time"
+        assert selector.select(ready_s), "the embedded server was not ready in time"
     ports = json.loads(process.stdout.readline())
     return Urls(
         rpc_url=f"tcp://127.0.0.1:{ports['rpc_port']}",

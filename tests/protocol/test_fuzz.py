@@ -16,7 +16,13 @@ from hypothesis import strategies as st
 from protocol import codec, httpapi
 from protocol.dialects import V056
 from protocol.errors import RemoteProtocolError
-from protocol.handles import CpuShmHandle, handle_from_wire
+from protocol.handles import (
+    CpuShmHandle,
+    CudaHandle,
+    CudaRawHandle,
+    handle_from_wire,
+    handle_to_wire,
+)
 from protocol.keys import CacheKey, key_from_wire
 from protocol.messages import (
     NO_UID,
@@ -170,12 +176,12 @@ def double(_: st.DrawFn, frame: bytes, __: list[Frames]) -> Frames:
 DAMAGES = (flip, truncate, splice, replace_value, drop, double)
 
 
-def parses_or_refuses(parse: Callable[[Any], Any], value: Any, kind: type) -> None:
+def parses_or_refuses(parse: Callable[[Any], Any], value: Any, *kinds: type) -> None:
     try:
         outcome = parse(value)
     except RemoteProtocolError as error:
         outcome = error
-    assert type(outcome) in (kind, RemoteProtocolError)
+    assert type(outcome) in (*kinds, RemoteProtocolError)
     if type(outcome) is RemoteProtocolError:
         assert str(outcome).isascii()
 
@@ -315,10 +321,43 @@ def test_a_key_is_read_from_any_value(value: Any) -> None:
     parses_or_refuses(key_from_wire, value, CacheKey)
 
 
+METADATA: dict[str, Any] = {
+    "dtype": "float16",
+    "shape": (2, 4, 4),
+    "stride": (16, 4, 1),
+    "device_uuid": "6f4e1a50-93f5-8d1c-0b57-f0b0c8e2a9d1",
+}
+CUDA_DESCRIPTORS: list[dict[str, Any]] = [
+    msgpack.unpackb(handle_to_wire(handle).data)
+    for handle in (
+        CudaHandle(share=(0, b"m", 64, 0, b"r", 0, b"e", True), **METADATA),
+        CudaRawHandle(ipc_handle=bytes(64), alloc_offset=0, nbytes=64, **METADATA),
+    )
+]
+descriptors = st.sampled_from([DESCRIPTOR, *CUDA_DESCRIPTORS])
+inner_damage = st.sampled_from(CUDA_DESCRIPTORS).flatmap(
+    lambda body: altered(body["metadata"], wire_values).map(lambda m: {**body, "metadata": m})
+)
+shares = st.lists(wire_values, min_size=7, max_size=9).map(
+    lambda share: {**CUDA_DESCRIPTORS[0], "handle": share}
+)
+
+
 @fuzz
-@given(wire_values | altered(DESCRIPTOR, wire_values))
+@given(
+    wire_values
+    | descriptors.flatmap(lambda body: altered(body, wire_values))
+    | inner_damage
+    | shares
+)
 def test_a_descriptor_is_read_from_any_value(value: Any) -> None:
-    parses_or_refuses(handle_from_wire, value, CpuShmHandle)
+    kinds = (CpuShmHandle, CudaHandle, CudaRawHandle)
+    parses_or_refuses(handle_from_wire, value, *kinds)
     packed = msgpack.packb(value)
-    parses_or_refuses(handle_from_wire, msgpack.ExtType(1, packed), CpuShmHandle)
-    parses_or_refuses(handle_from_wire, msgpack.ExtType(1, packed[:-1]), CpuShmHandle)
+    parses_or_refuses(handle_from_wire, msgpack.ExtType(1, packed), *kinds)
+    parses_or_refuses(handle_from_wire, msgpack.ExtType(1, packed[:-1]), *kinds)
+
+
+def test_undamaged_descriptors_are_read() -> None:
+    for body in (DESCRIPTOR, *CUDA_DESCRIPTORS):
+        handle_from_wire(msgpack.ExtType(1, msgpack.packb(body)))

@@ -35,7 +35,7 @@ def delivery(spoil: Spoil) -> Mapping[Op, Act]:
         result = await call.proceed()
         chunks = mapped_chunks(call) if is_done(result) else None
         if chunks is not None and call.fires():
-            spoil(call, chunks)
+            await chunks.run(spoil, call, chunks)
         return result
 
     async def prepare(call: Call) -> Any:

@@ -6,18 +6,22 @@ their way inline).  A chunk is a list of arrays, one a layer, with planes first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
 from benchserver.refserver import block_ids as ids_of
 from benchserver.refserver.arena import Bytes
+from benchserver.refserver.copier import Copier
 from benchserver.refserver.faults.call import Call
-from benchserver.refserver.registry import EngineInstance, MappedInstance
+from benchserver.refserver.registry import EngineInstance, Instance
 from benchserver.refserver.transfer import Pages, word_of
 from protocol.messages import RetrievePlan, TransferResult
 from protocol.tensors import InlineTensor, decode_tensor_list, encode_tensor_list
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Chunks(Protocol):
@@ -36,31 +40,61 @@ class Chunks(Protocol):
 
 
 class MappedChunks:
-    """Pages of a client, by the block ids of a STORE or RETRIEVE."""
+    """Pages of a client, by the block ids of a STORE or RETRIEVE, on the host or on a GPU.
 
-    def __init__(self, instance: MappedInstance, block_ids: Sequence[Sequence[int]], count: int):
+    Reading and writing come after the client's event and after all that the server has submitted,
+    and are done when they return; a GPU may take a while for it, so they belong in `run`.
+    """
+
+    def __init__(
+        self,
+        instance: Instance,
+        block_ids: Sequence[Sequence[int]],
+        count: int,
+        *,
+        event: bytes,
+        copier: Copier,
+    ) -> None:
         self.count = count
-        self._pages = instance.pages()
+        self._instance = instance
+        self._event = event
+        self._copier = copier
         self._chunks = ids_of.cut(instance.layout, block_ids, count)
         groups = enumerate(instance.layout.groups)
         self._places = [(index, layer) for index, group in groups for layer in group.layers]
         self.layers = len(self._places)
 
+    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a function that reads or writes these pages in a thread; they stay mapped."""
+        with self._instance.in_use():
+            await self._copier.run(self._instance.order_after, self._event)
+            return await self._copier.run(function, *args, **kwargs)
+
     def read(self, chunk: int) -> list[Pages]:
         """Return copies of a chunk's layers."""
         ids = self._chunks[chunk]
-        return [self._pages[layer][:, list(ids[group])] for group, layer in self._places]
+        return [self._instance.read_blocks(layer, ids[group]) for group, layer in self._places]
 
     def write(self, chunk: int, layers: Sequence[Pages]) -> None:
         """Replace a chunk's layers."""
         ids = self._chunks[chunk]
         for (group, layer), data in zip(self._places, layers, strict=True):
-            self._pages[layer][:, list(ids[group])] = data
+            self._instance.write_blocks(layer, ids[group], data)
+
+    def read_all(self, chunks: Iterable[int]) -> dict[int, list[Pages]]:
+        """Return copies of some chunks' layers."""
+        return {chunk: self.read(chunk) for chunk in chunks}
+
+    def write_all(self, chunks: Mapping[int, Sequence[Pages]]) -> None:
+        """Replace some chunks' layers."""
+        for chunk, layers in chunks.items():
+            self.write(chunk, layers)
 
     def flip(self, layer: int, block: int) -> None:
         """Flip one bit in the middle of any block of one tensor."""
-        page = self._pages[layer][:, block]
+        page = self._instance.read_blocks(layer, [block])
         page[tuple(size // 2 for size in page.shape)] ^= 1
+        self._instance.write_blocks(layer, [block], page)
 
 
 class ObjectChunks:
@@ -92,7 +126,8 @@ def mapped_chunks(call: Call) -> MappedChunks | None:
         return None
     if not ids_of.exist(instance.layout, ids_of.cut(instance.layout, ids, count)):
         return None
-    return MappedChunks(instance, ids, count)
+    event = bytes(call.args[3])
+    return MappedChunks(instance, ids, count, event=event, copier=call.core.copier)
 
 
 def objects_of_plan(call: Call, plan: RetrievePlan) -> list[Bytes]:

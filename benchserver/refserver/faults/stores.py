@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from benchserver.refserver.cache import ObjectKey
 from benchserver.refserver.config import ALIGN_BYTES
 from benchserver.refserver.faults.call import Call
 from benchserver.refserver.faults.fault import Act, instead
-from benchserver.refserver.faults.transfers import DONE
+from benchserver.refserver.faults.transfers import done
 from benchserver.refserver.refusal import RefusalError
 from protocol.dialects import V056
 from protocol.ops import Op
@@ -18,9 +18,9 @@ _STUFFING = "bench-server fault: full_l1"
 
 
 @instead
-async def drop_store(_call: Call) -> Any:
+async def drop_store(call: Call) -> Any:
     """Say that everything was stored, and do nothing."""
-    return DONE
+    return await done(call)
 
 
 @instead
@@ -37,18 +37,23 @@ async def stick_store(call: Call) -> Any:
     if instance is not None:
         sizes = instance.layout.group_bytes
         core.cache.reserve(core.objects_of(call.key, len(sizes)), sizes, call.now_ns)
-    return DONE
+    return await done(call)
 
 
-def acknowledged_early(answer: Any) -> Act:
+def acknowledged_early(answer: Callable[[Call], Awaitable[Any]]) -> Act:
     """Return a STORE that answers at once and is done later."""
 
     @instead
     async def act(call: Call) -> Any:
         call.active.start(_do_later(call))
-        return answer
+        return await answer(call)
 
     return act
+
+
+async def committed(_call: Call) -> Any:
+    """Return the answer of a COMMIT_STORE that is done."""
+    return True
 
 
 async def _do_later(call: Call) -> None:

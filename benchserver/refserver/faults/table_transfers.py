@@ -108,8 +108,8 @@ STORES = (
         name="early_ack",
         meaning="STORE is acknowledged first and done some time later",
         calls={
-            Op.STORE: stores.acknowledged_early(transfers.DONE),
-            Op.COMMIT_STORE: stores.acknowledged_early(True),
+            Op.STORE: stores.acknowledged_early(transfers.done),
+            Op.COMMIT_STORE: stores.acknowledged_early(stores.committed),
         },
         params=("delay", "rank"),
         defaults=Settings(delay_ns=300 * NS_PER_MS),

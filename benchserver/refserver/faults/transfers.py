@@ -6,13 +6,24 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
+from benchserver.refserver.cudainstance import CudaInstance
 from benchserver.refserver.faults.call import Call
 from benchserver.refserver.faults.fault import Act, instead
 from benchserver.refserver.faults.pages import MappedChunks, is_done, mapped_chunks
 from protocol.handles import CPU_EVENT_STUB
 from protocol.messages import RetrievePlan, TransferResult
 
-DONE = TransferResult(event=CPU_EVENT_STUB, ok=True)
+_DONE = TransferResult(event=CPU_EVENT_STUB, ok=True)
+
+
+async def done(call: Call) -> TransferResult:
+    """Return the answer of a transfer that is done: a GPU client gets a completed event."""
+    instance = call.core.registry.mapped.get(call.args[1])
+    if not isinstance(instance, CudaInstance):
+        return _DONE
+    with instance.in_use():
+        event = await call.core.copier.run(instance.completed_event)
+    return TransferResult(event=event, ok=True)
 
 
 def restoring(first_kept: Callable[[int], int]) -> Act:
@@ -23,13 +34,12 @@ def restoring(first_kept: Callable[[int], int]) -> Act:
         if chunks is None or not call.fires():
             return await call.proceed()
         kept = range(first_kept(chunks.count), chunks.count)
-        before = {chunk: chunks.read(chunk) for chunk in kept}
-        del chunks  # the pages may be unmapped while the handler runs
+        before = await chunks.run(chunks.read_all, kept)
         result = await call.proceed()
+        # The client may have been unregistered while the handler ran.
         again = mapped_chunks(call)
         if again is not None:
-            for chunk, data in before.items():
-                again.write(chunk, data)
+            await again.run(again.write_all, before)
         return result
 
     return act
@@ -49,16 +59,16 @@ async def _flipped(call: Call, choose: Callable[[list[int]], Iterable[int]]) -> 
     result = await call.proceed()
     chunks = mapped_chunks(call) if is_done(result) else None
     if chunks is not None and call.fires():
-        _flip_first(call, chunks, choose(list(call.args[2][0])))
+        await _flip_first(call, chunks, choose(list(call.args[2][0])))
     return result
 
 
-def _flip_first(call: Call, chunks: MappedChunks, blocks: Iterable[int]) -> None:
+async def _flip_first(call: Call, chunks: MappedChunks, blocks: Iterable[int]) -> None:
     """Flip a bit in the first of these blocks that exists."""
     group = call.core.registry.mapped[call.args[1]].layout.groups[0]
     for block in blocks:
         if 0 <= block < group.num_blocks:
-            chunks.flip(group.layers[0], block)
+            await chunks.run(chunks.flip, group.layers[0], block)
             return
 
 

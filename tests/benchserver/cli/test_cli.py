@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -14,7 +15,7 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
-from benchserver import process
+from benchserver import embedded, process
 from benchserver.check.verdict import Check, failed
 from benchserver.cli import baseline
 from benchserver.cli.main import cli
@@ -131,7 +132,13 @@ BAD_FLAGS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("--json", "none/x.json"), ("--json none/x.json: not a file in an existing directory",)),
     (("--junit", "."), ("--junit .: not a file in an existing directory",)),
     (("--json", "x" * 300), ("--json xxx", "not a file in an existing directory")),
-    (("--embedded", "--mode", "gpu"), ("--embedded serves --mode cpu alone",)),
+    (("--mode", "cpu", "--cuda-ipc", "torch"), ("--cuda-ipc is for --mode gpu",)),
+    (("--embedded", "--cuda-ipc", "driver"), ("--cuda-ipc is for --mode gpu",)),
+    (("--cuda-ipc", "mps"), ("'--cuda-ipc'", "'mps' is not one of 'torch', 'driver'")),
+    (
+        ("--cuda-ipc", "driver", "--transfer-mode", "engine_driven"),
+        ("--cuda-ipc driver never matters with --transfer-mode engine_driven",),
+    ),
     (("--config", "none.toml"), ("'--config'", "none.toml: No such file or directory")),
     (("--end", "\x1b[31m\n\x07"), ("'--end'", r"'\x1b[31m\n\x07' is not a decimal integer")),
     (("--end\n--evil",), ("No such option",)),
@@ -200,6 +207,8 @@ def test_every_option_reaches_the_run(runs: list[RunConfig]) -> None:
         "http_token": "secret",
         "http_ca": "",
         "own_server": False,
+        "mode": "cpu",
+        "cuda_ipc": "torch",
     }
 
 
@@ -239,6 +248,54 @@ def test_embedded_means_cpu_and_a_server_of_our_own(runs: list[RunConfig]) -> No
     assert invoke("--embedded").exit_code == 0
     assert invoke("--embedded", "--mode", "cpu").exit_code == 0
     assert [config.own_server for config in runs] == [True, True]
+    assert [config.mode for config in runs] == ["cpu", "cpu"]
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this machine have a GPU, and torch."""
+    monkeypatch.setattr(cuda, "require_device", lambda: None)
+
+
+@pytest.mark.usefixtures("device")
+def test_gpu_is_the_default(runs: list[RunConfig]) -> None:
+    assert invoke().exit_code == 0
+    assert invoke("--mode", "gpu", "--cuda-ipc", "driver").exit_code == 0
+    assert invoke(BENCH_SERVER_CUDA_IPC="driver").exit_code == 0
+    facts = [(config.mode, config.cuda_ipc) for config in runs]
+    assert facts == [("gpu", "torch"), ("gpu", "driver"), ("gpu", "driver")]
+
+
+@pytest.mark.usefixtures("device")
+def test_an_embedded_server_of_gpus_must_be_asked_for(
+    runs: list[RunConfig], tmp_path: Path
+) -> None:
+    (tmp_path / "bench.toml").write_text('mode = "gpu"\ncuda-ipc = "driver"\n')
+    assert invoke("--embedded", "--mode", "gpu").exit_code == 0
+    assert invoke("--embedded", BENCH_SERVER_MODE="gpu").exit_code == 0
+    assert invoke("--embedded", "--config", "bench.toml").exit_code == 0
+    facts = [(config.own_server, config.mode) for config in runs]
+    assert facts == [(True, "gpu")] * 3
+    result = invoke("--config", "bench.toml", "--mode", "cpu")
+    assert_one_line(result, 2, "--cuda-ipc is for --mode gpu")
+
+
+@pytest.mark.usefixtures("device")
+def test_the_embedded_server_is_told_where_the_memory_is(
+    monkeypatch: pytest.MonkeyPatch, good_result: GoodResult
+) -> None:
+    asked: list[Any] = []
+
+    @contextlib.contextmanager
+    def serve(*args: Any, **options: Any) -> Iterator[embedded.EmbeddedServer]:
+        asked.append(options)
+        yield embedded.EmbeddedServer(rpc_url="tcp://x:1", http_url="http://x:2")
+
+    monkeypatch.setattr(embedded, "embedded_server", serve)
+    monkeypatch.setattr(process, "run_to_end", lambda config, reporter: good_result())
+    assert invoke("--embedded").exit_code == 0
+    assert invoke("--embedded", "--mode", "gpu").exit_code == 0
+    assert asked == [{"gpu": False}, {"gpu": True}]
 
 
 def test_options_from_the_environment(runs: list[RunConfig]) -> None:
@@ -269,13 +326,13 @@ def test_the_config_file_is_below_environment_and_command_line(
 # Ends
 
 
-@pytest.mark.parametrize("args", [(), ("--mode", "gpu")])
+@pytest.mark.parametrize(
+    "args", [(), ("--mode", "gpu"), ("--embedded", "--mode", "gpu"), ("selftest", "--mode", "gpu")]
+)
 def test_gpu_without_a_device(monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...]) -> None:
     monkeypatch.setattr(cuda, "device_count", lambda: 0)
     text = "--mode gpu: this machine has no usable CUDA device; use --mode cpu"
     assert_one_line(invoke(*args), 1, text)
-    monkeypatch.setattr(cuda, "device_count", lambda: 8)
-    assert_one_line(invoke(*args), 1, "--mode gpu: not part of this version yet; use --mode cpu")
 
 
 def test_wrong_usage_is_told_before_a_missing_device() -> None:

@@ -198,6 +198,7 @@ def test_a_file_without_a_line_end_and_an_empty_line(tmp_path: Path) -> None:
         (("--l1-read-ttl-seconds", "1.5"), "'--l1-read-ttl-seconds'"),
         (("--eviction-trigger-watermark", "1.1"), "'--eviction-trigger-watermark'"),
         (("--eviction-ratio", "nan"), "'--eviction-ratio'"),
+        (("--gpu", "--as", "0.5.5"), "--gpu with --as 0.5.5"),
     ],
 )
 def test_wrong_options_are_one_line(options: tuple[str, ...], words: str) -> None:

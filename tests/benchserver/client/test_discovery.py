@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import cast
 
 import pytest
 import zmq
 
+from benchserver.client import discovery
 from benchserver.client.discovery import (
     ask_group,
     await_port,
     check_groups,
+    choose_dialect,
     choose_transfer,
     dialect_of_group,
     dialect_of_version,
@@ -25,7 +28,7 @@ from benchserver.client.discovery import (
 from benchserver.client.http import HttpApi, HttpFailedError
 from benchserver.client.rpc import RpcClient
 from benchserver.clock import NS_PER_MS, NS_PER_S, RealClock, VirtualClock
-from benchserver.config import TransferChoice
+from benchserver.config import RunConfig, TransferChoice
 from benchserver.errors import FatalError, UsageError
 from benchserver.refserver.config import spoken_releases
 from protocol.dialects import V055, V056, V057, Dialect, dialect_of
@@ -82,6 +85,44 @@ def test_what_is_said_cannot_clear_a_cache(said: str, version: str) -> None:
         "have other numbers: a request could clear its cache or end it; leave the option out, or "
         "correct --url"
     )
+
+
+@pytest.mark.parametrize(
+    ("said", "version", "dialect"),
+    [("0.5.5", "", V055), ("0.5.5", "0.5.6", V055), ("", "0.5.6-g3e11e108", V056)],
+)
+def test_a_server_that_need_not_be_asked(
+    make_config: Callable[..., RunConfig], said: str, version: str, dialect: Dialect
+) -> None:
+    def ask(_: Dialect) -> RpcClient:
+        raise AssertionError("the server was asked")
+
+    config, notes = make_config(server_release=said), list[str]()
+    assert asyncio.run(choose_dialect(config, version, ask, notes.append)) is dialect
+    assert notes == []
+
+
+@pytest.mark.parametrize(
+    ("version", "start"), [("", "No release is"), ("x", "This release is not")]
+)
+def test_a_server_that_must_be_asked(
+    make_config: Callable[..., RunConfig],
+    monkeypatch: pytest.MonkeyPatch,
+    version: str,
+    start: str,
+) -> None:
+    async def answer(open_rpc: object, *, timeout_ns: int) -> Group:
+        assert timeout_ns == 3 * NS_PER_S
+        return Group(releases="0.5.5", dialect=V055)
+
+    monkeypatch.setattr(discovery, "ask_group", answer)
+    notes = list[str]()
+    ask = cast(Callable[[Dialect], RpcClient], None)
+    assert asyncio.run(choose_dialect(make_config(), version, ask, notes.append)) is V055
+    assert notes == [
+        f"{start} known: asking the server harmless questions, 3 s each ...",
+        "It answers as release 0.5.5",
+    ]
 
 
 @pytest.mark.parametrize("version", ["", "nonsense", "0.5.5.post1", "0.5.6.dev3"])
@@ -154,6 +195,45 @@ def test_transfer_modes_that_a_release_lacks(
 ) -> None:
     with pytest.raises(FatalError, match=words):
         choose_transfer(asked, "", 1, dialect_of(release))
+
+
+@pytest.mark.parametrize(
+    ("release", "asked", "served", "chosen"),
+    [
+        ("0.5.7rc2", AUTO, "", HANDLE),
+        ("0.5.6", AUTO, "auto", HANDLE),
+        ("0.5.6", AUTO, "engine_driven", ENGINE),
+        ("0.5.6", HANDLE, "", HANDLE),
+        ("0.5.5", AUTO, "", ENGINE),
+        ("0.5.5", AUTO, "auto", ENGINE),
+        ("0.5.5", ENGINE, "auto", ENGINE),
+        ("0.4.7", AUTO, "non_gpu", ENGINE),
+    ],
+)
+def test_transfer_modes_of_gpu_memory(
+    release: str, asked: TransferChoice, served: str, chosen: TransferChoice
+) -> None:
+    assert choose_transfer(asked, served, 1, dialect_of(release), gpu=True) is chosen
+
+
+@pytest.mark.parametrize(
+    ("release", "asked", "served", "groups"),
+    [
+        ("0.5.5", HANDLE, "", 1),
+        ("0.5.5", AUTO, "lmcache_driven", 1),
+        ("0.5.5", AUTO, "auto", 2),
+        ("0.4.7", AUTO, "gpu", 1),
+        ("0.4.5", AUTO, "", 1),
+        ("0.4.5", ENGINE, "", 1),
+    ],
+)
+def test_releases_that_gpu_memory_cannot_be_described_to(
+    release: str, asked: TransferChoice, served: str, groups: int
+) -> None:
+    words = rf"release {release} takes CUDA memory described in a pickle .*\(0\.5\.6 and later"
+    with pytest.raises(FatalError, match=words) as caught:
+        choose_transfer(asked, served, groups, dialect_of(release), gpu=True)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -286,7 +286,7 @@ def test_store_copies_the_chunks_that_the_server_wants(
 ) -> None:
     plan = StorePlan(inline=False, slots=(slot(512), slot(0)), chunk_indices=(1, 0))
     used = bench(shm=True, PREPARE_STORE=plan)
-    assert used.run("store", SOURCE) == Moved(latency_ns=2000, chunks=2)
+    assert used.run("store", SOURCE) == Moved(latency_ns=2000, replied_ns=2000, chunks=2)
     assert used.mode.transport == "shm"
     assert server_pool.read() == (
         chunk_of(used.pool, 0) + bytes(384) + chunk_of(used.pool, 1) + bytes(384)
@@ -308,7 +308,7 @@ def test_store_of_what_is_all_cached_commits_nothing(
     bench: Callable[..., Bench], server_pool: PoolFile
 ) -> None:
     used = bench(shm=True, PREPARE_STORE=StorePlan(inline=False, slots=(), chunk_indices=()))
-    assert used.run("store", SOURCE) == Moved(latency_ns=1000, chunks=0)
+    assert used.run("store", SOURCE) == Moved(latency_ns=1000, replied_ns=1000, chunks=0)
     assert used.rpc.ops == [Op.REGISTER_ENGINE_DRIVEN, Op.PREPARE_STORE]
 
 
@@ -362,7 +362,7 @@ def test_retrieve_copies_every_chunk_to_its_blocks(
     used = bench(shm=True, PREPARE_RETRIEVE=plan)
     for offset, index in ((256, 0), (0, 1)):
         server_pool.write(offset, chunk_of(used.pool, index))
-    assert used.run("retrieve", TARGET) == Moved(latency_ns=2000, chunks=2)
+    assert used.run("retrieve", TARGET) == Moved(latency_ns=2000, replied_ns=2000, chunks=2)
     assert used.pool.verify(TARGET, DIGESTS, ()).kind is EvidenceKind.MATCH
     assert used.pool.verify_canaries(TARGET).kind is EvidenceKind.MATCH
     assert used.rpc.calls[1:] == [
@@ -420,7 +420,7 @@ def inline(*chunks: bytes, dtype: str = "float16", shape: tuple[int, ...] = SHAP
 def test_store_inline_sends_every_chunk(bench: Callable[..., Bench]) -> None:
     plan = StorePlan(inline=True, slots=(), chunk_indices=())
     used = bench(shm=False, PREPARE_STORE=plan)
-    assert used.run("store", SOURCE) == Moved(latency_ns=2000, chunks=2)
+    assert used.run("store", SOURCE) == Moved(latency_ns=2000, replied_ns=2000, chunks=2)
     assert used.mode.transport == "inline"
     op, key, instance, data = used.rpc.calls[-1]
     assert (op, key, instance) == (Op.COMMIT_STORE, KEY, 5)

@@ -1,21 +1,27 @@
-"""lmcache_driven over a scripted connection: what is sent, and when our memory has a name."""
+"""lmcache_driven over a scripted connection: what is sent, when our memory has a name, and when
+the data of a reply has landed."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any, cast
 
 import pytest
 
 from benchserver.client.handle_mode import HandleMode, group_infos
-from benchserver.client.rpc import NoAnswerError, RpcClient
+from benchserver.client.rpc import CallFailedError, NoAnswerError, RpcClient
 from benchserver.client.transfer import Moved, RefusedError
+from benchserver.clock import VirtualClock
 from benchserver.errors import FatalError
 from benchserver.kv.blocks import Window
 from benchserver.kv.host import HostPool
+from benchserver.kv.pool import EventError, KvPool
 from benchserver.kv.segment import SHM_DIR, SharedSegment
 from protocol.dialects import V056
 from protocol.keys import CacheKey
@@ -53,24 +59,38 @@ class ScriptedRpc:
         return Reply(uid=0, op=op, result=self.result, latency_ns=77)
 
 
-def mode_of(rpc: ScriptedRpc, pool: HostPool, segment: SharedSegment) -> HandleMode:
+class NoExecutor(ThreadPoolExecutor):
+    """Refuses work: on the host nothing may hop to a thread."""
+
+    def submit(self, *_: Any, **__: Any) -> Any:
+        raise AssertionError("a thread was asked for")
+
+
+def mode_of(rpc: ScriptedRpc, pool: HostPool) -> HandleMode:
+    return new_mode(rpc, cast(KvPool, pool), VirtualClock(), NoExecutor(1))
+
+
+def new_mode(
+    rpc: ScriptedRpc, pool: KvPool, clock: VirtualClock, executor: ThreadPoolExecutor
+) -> HandleMode:
     return HandleMode(
         cast(RpcClient, rpc),
         pool,
-        segment,
         parse_shape_spec(SPEC),
         instance_id=5,
         model_name="m",
         world_size=1,
         chunk_tokens=4,
-        shm_name=NAME,
+        timeout_ns=9000,
+        clock=clock,
+        executor=executor,
     )
 
 
 def test_registration_names_the_memory_only_while_the_server_maps_it(open_pool: OpenPool) -> None:
-    with open_pool(SPEC) as (pool, segment):
+    with open_pool(SPEC) as (pool, _):
         rpc = ScriptedRpc()
-        mode = mode_of(rpc, pool, segment)
+        mode = mode_of(rpc, pool)
         assert mode.transport == ""
         asyncio.run(mode.register())
         assert rpc.named == [True]
@@ -101,9 +121,9 @@ def test_a_failed_registration_leaves_no_name(open_pool: OpenPool, error: BaseEx
             await super().call(op, *args)
             raise error
 
-    with open_pool(SPEC) as (pool, segment):
+    with open_pool(SPEC) as (pool, _):
         rpc = Failing()
-        mode = mode_of(rpc, pool, segment)
+        mode = mode_of(rpc, pool)
         asyncio.run(register(mode))
         assert rpc.named == [True]
         assert not (SHM_DIR / NAME).exists()
@@ -111,12 +131,12 @@ def test_a_failed_registration_leaves_no_name(open_pool: OpenPool, error: BaseEx
 
 
 def test_a_name_that_is_taken_ends_the_registration(open_pool: OpenPool) -> None:
-    with open_pool(SPEC) as (pool, segment):
+    with open_pool(SPEC) as (pool, _):
         rpc = ScriptedRpc()
         (SHM_DIR / NAME).touch()
         try:
             with pytest.raises(FatalError, match="cannot name the segment"):
-                asyncio.run(mode_of(rpc, pool, segment).register())
+                asyncio.run(mode_of(rpc, pool).register())
         finally:
             (SHM_DIR / NAME).unlink()
         assert rpc.calls == []
@@ -126,33 +146,33 @@ def test_store_and_retrieve_send_a_block_table_a_group(open_pool: OpenPool) -> N
     async def main(mode: HandleMode) -> list[Moved]:
         return [await mode.store(KEY, WINDOW), await mode.retrieve(KEY, WINDOW)]
 
-    with open_pool(SPEC) as (pool, segment):
+    with open_pool(SPEC) as (pool, _):
         rpc = ScriptedRpc(TransferResult(event=b"stub_ipc_handle", ok=True))
-        moved = asyncio.run(main(mode_of(rpc, pool, segment)))
+        moved = asyncio.run(main(mode_of(rpc, pool)))
     table = [[3, 1, 4, 2], [3, 1, 4, 2]]
     assert rpc.calls == [
         (Op.STORE, KEY, 5, table, b"stub_ipc_handle"),
         (Op.RETRIEVE, KEY, 5, table, b"stub_ipc_handle", 0),
     ]
-    assert moved == [Moved(latency_ns=77, chunks=2)] * 2
+    assert moved == [Moved(latency_ns=77, replied_ns=77, chunks=2)] * 2
 
 
 def test_what_to_skip_is_sent_with_the_whole_block_table(open_pool: OpenPool) -> None:
     async def main(mode: HandleMode) -> Moved:
         return await mode.retrieve(KEY, WINDOW, skip_tokens=3)
 
-    with open_pool(SPEC) as (pool, segment):
+    with open_pool(SPEC) as (pool, _):
         rpc = ScriptedRpc(TransferResult(event=b"stub_ipc_handle", ok=True))
-        asyncio.run(main(mode_of(rpc, pool, segment)))
+        asyncio.run(main(mode_of(rpc, pool)))
     table = [[3, 1, 4, 2], [3, 1, 4, 2]]
     assert rpc.calls == [(Op.RETRIEVE, KEY, 5, table, b"stub_ipc_handle", 3)]
 
 
 @pytest.mark.parametrize("name", ["store", "retrieve"])
 def test_an_answer_of_false_is_a_refusal(open_pool: OpenPool, name: str) -> None:
-    with open_pool(SPEC) as (pool, segment):
+    with open_pool(SPEC) as (pool, _):
         rpc = ScriptedRpc(TransferResult(event=b"", ok=False))
-        mode = mode_of(rpc, pool, segment)
+        mode = mode_of(rpc, pool)
         with pytest.raises(RefusedError, match=f"{name.upper()} answered False"):
             asyncio.run(getattr(mode, name)(KEY, WINDOW))
 
@@ -162,10 +182,121 @@ def test_unregister_and_close(open_pool: OpenPool) -> None:
         await mode.unregister(timeout_ns=1_000_000_000)
         await mode.close()
 
-    with open_pool(SPEC) as (pool, segment):
+    with open_pool(SPEC) as (pool, _):
         rpc = ScriptedRpc()
-        asyncio.run(main(mode_of(rpc, pool, segment)))
+        asyncio.run(main(mode_of(rpc, pool)))
     assert rpc.calls == [(Op.UNREGISTER_KV_CACHE, 5)]
+
+
+class FarPool:
+    """A pool on a device, as a mode sees it: events, and no data."""
+
+    asynchronous = True
+
+    def __init__(self, clock: VirtualClock, *, lands_after_ns: int = 0, trouble: str = "") -> None:
+        self._clock = clock
+        self._lands_after_ns = lands_after_ns
+        self._trouble = trouble
+        self.recorded = 0
+        self.waited: list[tuple[bytes, int]] = []
+        self.threads: set[int] = set()
+
+    def record_event(self) -> bytes:
+        self.threads.add(threading.get_ident())
+        self.recorded += 1
+        return bytes([self.recorded]) * 64
+
+    def wait_event(self, handle: bytes, *, timeout_ns: int) -> None:
+        self.threads.add(threading.get_ident())
+        self.waited.append((handle, timeout_ns))
+        if self._trouble:
+            raise EventError(self._trouble)
+        asyncio.run(self._clock.sleep_ns(self._lands_after_ns))
+
+    @contextlib.contextmanager
+    def exported(self, *, hnd: bool = False) -> Iterator[Sequence[Any]]:
+        assert not hnd
+        yield ("first", "second")
+
+
+EVENT = b"e" * 64
+
+
+def transfers_of(pool: FarPool, clock: VirtualClock, event: bytes, *, ok: bool = True) -> Any:
+    """STORE and RETRIEVE over a device's pool; returns what each came to, and the calls."""
+
+    async def main(mode: HandleMode) -> list[Moved | BaseException]:
+        return [
+            *await asyncio.gather(mode.store(KEY, WINDOW), return_exceptions=True),
+            *await asyncio.gather(mode.retrieve(KEY, WINDOW), return_exceptions=True),
+        ]
+
+    rpc = ScriptedRpc(TransferResult(event=event, ok=ok))
+    with ThreadPoolExecutor(1) as executor:
+        moved = asyncio.run(main(new_mode(rpc, cast(KvPool, pool), clock, executor)))
+    return moved, rpc.calls
+
+
+def test_a_transfer_ends_when_its_data_has_landed() -> None:
+    clock = VirtualClock()
+    pool = FarPool(clock, lands_after_ns=5000)
+    moved, calls = transfers_of(pool, clock, EVENT)
+    assert moved == [Moved(latency_ns=5000, replied_ns=77, chunks=2)] * 2
+    # Each request carries an event of its own, each reply's is awaited: in a worker thread.
+    assert [call[4] for call in calls] == [b"\1" * 64, b"\2" * 64]
+    assert pool.waited == [(EVENT, 9000)] * 2
+    assert threading.get_ident() not in pool.threads
+
+
+def test_data_that_lands_with_the_reply_is_no_faster_than_it() -> None:
+    clock = VirtualClock()
+    moved, _ = transfers_of(FarPool(clock), clock, EVENT)
+    assert moved == [Moved(latency_ns=77, replied_ns=77, chunks=2)] * 2
+
+
+@pytest.mark.parametrize("event", [b"", b"stub_ipc_handle", b"e" * 63, b"e" * 65])
+def test_a_yes_without_an_event_is_a_failure(event: bytes) -> None:
+    clock = VirtualClock()
+    pool = FarPool(clock)
+    moved, _ = transfers_of(pool, clock, event)
+    for error in moved:
+        assert isinstance(error, RefusedError)
+        assert str(error) == (
+            f"replied True, but with an event of {len(event)} bytes, expected 64: a client "
+            "cannot know when the data lands"
+        )
+    assert pool.waited == []
+
+
+@pytest.mark.parametrize("event", [b"", EVENT])
+def test_a_no_of_a_gpu_server_is_a_refusal_whatever_its_event(event: bytes) -> None:
+    clock = VirtualClock()
+    pool = FarPool(clock)
+    moved, _ = transfers_of(pool, clock, event, ok=False)
+    assert [str(error) for error in moved] == ["STORE answered False", "RETRIEVE answered False"]
+    assert all(isinstance(error, RefusedError) for error in moved)
+    assert pool.waited == []
+
+
+def test_an_event_that_tells_nothing_leaves_the_transfer_unknown() -> None:
+    clock = VirtualClock()
+    moved, _ = transfers_of(FarPool(clock, trouble="cannot be\nopened"), clock, EVENT)
+    for op, error in zip((Op.STORE, Op.RETRIEVE), moved, strict=True):
+        assert isinstance(error, CallFailedError)
+        assert error.op is op
+        assert error.reason == (
+            "replied True, but when its data lands is unknown: cannot be opened"
+        )
+
+
+def test_a_device_pool_registers_what_it_exports() -> None:
+    clock, rpc = VirtualClock(), ScriptedRpc()
+    with ThreadPoolExecutor(1) as executor:
+        mode = new_mode(rpc, cast(KvPool, FarPool(clock)), clock, executor)
+        asyncio.run(mode.register())
+    assert rpc.calls[0][2] == ["first", "second"]
+    assert rpc.calls[0][6] == {"kv_layout": "NHD"}
+    assert mode.transport == "handle"
 
 
 def test_group_infos() -> None:

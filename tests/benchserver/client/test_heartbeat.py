@@ -14,7 +14,6 @@ from benchserver.clock import VirtualClock
 from protocol.messages import Reply
 from protocol.ops import Op
 
-
 TICKS = 100
 """Turns of the event loop: more than three rounds of PINGs need in virtual time."""
 

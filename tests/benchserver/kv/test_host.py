@@ -24,7 +24,7 @@ from benchserver.kv.host import (
 )
 from benchserver.kv.pattern import CANARY_BYTE, POISON_BYTE
 from benchserver.kv.pool import shares
-from benchserver.kv.segment import SharedSegment, WorkCancelledError
+from benchserver.kv.segment import SHM_DIR, SharedSegment, WorkCancelledError, segment_name
 from benchserver.kv.verify import Candidate
 from protocol.handles import CpuShmHandle, handle_from_wire, handle_to_wire
 from shapespec import (
@@ -41,6 +41,7 @@ OpenPool = Callable[..., AbstractContextManager[tuple[HostPool, SharedSegment]]]
 U8 = npt.NDArray[np.uint8]
 
 ROOT = bytes(range(16))  # the root of the content of `open_pool`
+NAME = segment_name("00ff", 0)  # the name that `open_pool` gives
 CHUNKS = 4
 DIGESTS = (11, 22, 33, 44)
 OTHER = (55, 66, 77, 88)
@@ -117,9 +118,12 @@ def test_tensors_are_aligned_and_guarded(text: str) -> None:
 
 def test_handles_describe_the_tensors(open_pool: OpenPool) -> None:
     with open_pool(MIXED) as (pool, segment):
-        handles = pool.handles("seg")
+        assert not (SHM_DIR / NAME).exists()
+        with pool.exported() as handles:
+            assert (SHM_DIR / NAME).stat().st_size == segment.nbytes
+        assert not (SHM_DIR / NAME).exists()
     assert handles[0] == CpuShmHandle(
-        shm_name="/seg",
+        shm_name=f"/{NAME}",
         nbytes=segment.nbytes,
         dtype="float32",
         shape=(2, 24, 2, 2, 4),
@@ -130,7 +134,29 @@ def test_handles_describe_the_tensors(open_pool: OpenPool) -> None:
     assert handles[1].stride == (584, 292, 1)
     places, _ = place_tensors(parse_shape_spec(MIXED))
     assert [h.storage_offset for h in handles] == [1024, places[1].offset, places[2].offset]
-    assert [handle_from_wire(handle_to_wire(handle)) for handle in handles] == handles
+    assert [handle_from_wire(handle_to_wire(handle)) for handle in handles] == list(handles)
+
+
+def test_an_export_that_fails_leaves_no_name(open_pool: OpenPool) -> None:
+    with open_pool(CLASSIC) as (pool, _):
+        with pytest.raises(FileExistsError), pool.exported():
+            (SHM_DIR / NAME).touch(exist_ok=False)
+        assert not (SHM_DIR / NAME).exists()
+
+
+def test_release_frees_the_memory_and_takes_the_name_away(open_pool: OpenPool) -> None:
+    with open_pool(CLASSIC) as (pool, segment), pool.exported():
+        pool.release()
+        assert not (SHM_DIR / NAME).exists()
+        assert not memory_of(segment).any()
+
+
+def test_on_the_host_nothing_is_waited_for(open_pool: OpenPool) -> None:
+    with open_pool(CLASSIC) as (pool, _):
+        assert pool.asynchronous is False
+        assert pool.record_event() == b"stub_ipc_handle"
+        for answered in (b"", b"stub_ipc_handle", bytes(64)):
+            pool.wait_event(answered, timeout_ns=0)
 
 
 # Writing

@@ -111,7 +111,8 @@ def handlers() -> Iterator[dict[Op, Handler]]:
         registry=Registry(),
         copier=copier,
     )
-    groups = (LookupOps(core), MappedOps(core), EngineOps(core))
+    later: list[Any] = []
+    groups = (LookupOps(core), MappedOps(core, later.append), EngineOps(core))
     try:
         yield {op: handler for group in groups for op, handler in group.table().items()}
     finally:

@@ -17,13 +17,10 @@ from benchserver.refserver.config import ServerConfig
 from benchserver.refserver.copier import MAX_THREADS, Copier
 from benchserver.refserver.journal import MAX_LINES_A_WINDOW, Journal, write_stderr
 from benchserver.refserver.refusal import RefusalError
-from benchserver.refserver.registry import (
-    Liveness,
-    Patience,
-    parse_engine_instance,
-)
+from benchserver.refserver.registry import parse_engine_instance
 from benchserver.refserver.server import serve
 from benchserver.refserver.tasks import TaskScope
+from benchserver.refserver.tenancy import Liveness, Patience
 
 
 @pytest.mark.parametrize(

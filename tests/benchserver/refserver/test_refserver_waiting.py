@@ -65,7 +65,7 @@ def play(scene: Callable[[Stage, Gated], Awaitable[None]]) -> None:
         )
         core: Core = replace(stage.core, cache=cache, backing=backing)
         stage.core = core
-        stage.handlers = {**EngineOps(core).table(), **MappedOps(core).table()}
+        stage.handlers = {**EngineOps(core).table(), **MappedOps(core, stage.later.append).table()}
         full = cache.reserve([ObjectKey(bytes(32), "m", 1, 0, "")], (L1_BYTES,), 0)
         cache.commit(full.only_slots())
         await scene(stage, tier)

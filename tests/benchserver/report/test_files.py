@@ -18,6 +18,7 @@ from benchserver.check.verdict import MEANINGS, Check, Ledger, failed, passed, u
 from benchserver.config import RunConfig
 from benchserver.errors import FatalError
 from benchserver.history import SequenceRecord
+from benchserver.kv.placement import RankDevice
 from benchserver.report.files import json_bytes, junit_document, write_report
 from benchserver.report.lines import replay_command
 from benchserver.result import RunResult
@@ -79,6 +80,7 @@ def test_json_of_a_good_run(good_result: GoodResult, good_sequence: GoodSequence
             "cross_check": True,
             "partial_every": 10,
             "transfer_mode": "auto",
+            "mode": "cpu",
         },
         "sequences": {"attempted": 2, "proven": 2, "failed": 0, "unproven": 0},
         "calls_attempted": 6,
@@ -128,6 +130,25 @@ def test_json_of_a_bad_run(good_result: GoodResult, make_config: MakeConfig) -> 
     assert document["throughput_gb_per_s"] == {}
 
 
+DEVICES = tuple(
+    RankDevice(rank=rank, number=0, name="NVIDIA H200", uuid="9f-00") for rank in range(2)
+)
+
+
+def test_json_of_a_run_on_gpus(good_result: GoodResult, make_config: MakeConfig) -> None:
+    config = make_config(mode="gpu", cuda_ipc="driver", tp_size=2)
+    document = json.loads(json_bytes(good_result(config=config, devices=DEVICES)))
+    facts = {name: document["config"][name] for name in ("mode", "cuda_ipc", "devices")}
+    assert facts == {
+        "mode": "gpu",
+        "cuda_ipc": "driver",
+        "devices": [
+            {"rank": 0, "number": 0, "name": "NVIDIA H200", "uuid": "9f-00"},
+            {"rank": 1, "number": 0, "name": "NVIDIA H200", "uuid": "9f-00"},
+        ],
+    }
+
+
 def test_json_says_what_was_not_evaluated(good_result: GoodResult) -> None:
     ledger = Ledger()
     ledger.skip(Check.DIGESTS, "--no-http")
@@ -156,6 +177,18 @@ def test_junit_has_one_case_a_check(good_result: GoodResult) -> None:
     assert [case.attrib["name"] for case in suite] == [check.value for check in Check]
     assert {case.attrib["classname"] for case in suite} == {"bench-server"}
     assert all(len(case) == 0 for case in suite)
+
+
+def test_junit_of_a_run_on_gpus(good_result: GoodResult, make_config: MakeConfig) -> None:
+    config = make_config(mode="gpu", tp_size=2)
+    suite = suite_of(good_result(config=config, devices=DEVICES))
+    assert {p.attrib["name"]: p.attrib["value"] for p in suite.iter("property")} == {
+        "mode": "gpu",
+        "cuda_ipc": "torch",
+        "rank 0": "cuda:0 NVIDIA H200 9f-00",
+        "rank 1": "cuda:0 NVIDIA H200 9f-00",
+    }
+    assert len(list(suite.iter("testcase"))) == len(Check)
 
 
 def test_junit_failures(good_result: GoodResult) -> None:

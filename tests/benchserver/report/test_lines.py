@@ -62,6 +62,7 @@ def transfer(**changes: Any) -> TransferRecord:
         "total": 2,
         "nbytes": 1,
         "latency_ns": 63_712_000,
+        "replied_ns": 63_712_000,
     }
     return TransferRecord(**{**fields, **changes})
 
@@ -262,6 +263,12 @@ def test_every_report_says_what_its_target_was(
     assert f"Target: {target}" in texts
 
 
+def test_a_run_on_gpus_says_so(good_result: GoodResult, make_config: MakeConfig) -> None:
+    texts = [line.text for line in summary_lines(good_result(config=make_config(mode="gpu")))]
+    target = "Target: LMCache MP server 0.5.6-g3e11e108, lmcache_driven over handle"
+    assert f"{target}, KV in GPU memory" in texts
+
+
 BASE = (
     "bench-server --mode cpu --seed 7 --kvcache-shape-spec '(2,1024,16,8,128):float16:32' "
     "--num-tokens 512 --start 0 --tp-size 1 --transfer-mode auto"
@@ -282,6 +289,12 @@ URLS = "--rpc-url tcp://localhost:5555 --url http://localhost:8080"
         ({"server_release": "0.5.6"}, f"{BASE} --end 2 --server-release 0.5.6 {URLS}"),
         ({"own_server": True}, f"{BASE} --end 2 --embedded"),
         ({"http_token": "secret"}, f"{BASE} --end 2 {URLS}"),
+        (
+            {"mode": "gpu", "cuda_ipc": "driver"},
+            f"{BASE.replace('cpu', 'gpu')} --cuda-ipc driver --end 2 {URLS}",
+        ),
+        ({"mode": "gpu"}, f"{BASE.replace('cpu', 'gpu')} --end 2 {URLS}"),
+        ({"mode": "gpu", "own_server": True}, f"{BASE.replace('cpu', 'gpu')} --end 2 --embedded"),
         ({"http_ca": "my ca.pem"}, f"{BASE} --end 2 {URLS} --http-ca 'my ca.pem'"),
     ],
 )

@@ -100,8 +100,9 @@ def test_summaries() -> None:
 
 
 def test_the_json_report() -> None:
-    found = document(rows(), 12.5)
+    found = document(rows(), 12.5, "gpu")
     assert (found["ok"], found["wall_s"], len(found["runs"])) == (False, 12.5, 3)
+    assert found["mode"] == "gpu"
     assert found["runs"][0] == {
         "fault": "flip_byte",
         "switch": "flip_byte:layer=1@2",
@@ -114,7 +115,7 @@ def test_the_json_report() -> None:
         "wrong": "",
         "wall_s": 0.0,
     }
-    dead = document([judge(HARMFUL, Ended(trouble="x"))], 1.0)["runs"][0]
+    dead = document([judge(HARMFUL, Ended(trouble="x"))], 1.0, "cpu")["runs"][0]
     assert (dead["exit"], dead["wrong"]) == (None, "x")
 
 

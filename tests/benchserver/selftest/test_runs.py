@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +16,7 @@ from benchserver.selftest import runs
 from benchserver.selftest.case import FOLDER, Case
 from benchserver.selftest.cases import CASES
 from benchserver.selftest.judge import Ended, Row
-from benchserver.selftest.runs import run_cases
+from benchserver.selftest.runs import GPU, HOST, Setup, run_cases
 
 WARM = ("--expect-warm", "--end", "1")
 SLOW = "mock://1/?write_throughput=0.000001"
@@ -39,6 +43,46 @@ def test_a_run_has_a_folder_of_its_own() -> None:
 def test_l1_is_not_emptied_before_l2_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs, "_WRITTEN_WITHIN_S", 0.3)
     assert reread("--l2", SLOW).wrong == "the tiers were still writing after 0.3 s"
+
+
+def words_of_a_run(monkeypatch: pytest.MonkeyPatch, setup: Setup) -> list[list[str]]:
+    """Return the command lines of the server and the bench of one case."""
+    lines: list[list[str]] = []
+
+    async def start(words: Sequence[str], *, stdin: int, stderr: int) -> Process:
+        lines.append(list(words))
+        # A server that says where it is, then a bench that says nothing.
+        program = 'print(\'{"rpc_port": 1, "http_port": 2}\', flush=True); input()'
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", program if words[0] == "serve" else ""),
+            stdin=stdin,
+            stdout=PIPE,
+            stderr=stderr,
+        )
+
+    monkeypatch.setattr(runs, "_start", start)
+    [row] = asyncio.run(
+        run_cases([Case(switch="")], jobs=1, clock=RealClock(), on_row=lambda _: None, setup=setup)
+    )
+    assert "without a report" in row.wrong
+    return lines
+
+
+def test_gpu_runs_are_of_a_gpu_server_and_a_gpu_bench(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, bench = words_of_a_run(monkeypatch, GPU)
+    assert (server[0], "--gpu" in server) == ("serve", True)
+    assert bench[:2] == ["--mode", "gpu"]
+    server, bench = words_of_a_run(monkeypatch, HOST)
+    assert "--gpu" not in server
+    assert bench[:2] == ["--mode", "cpu"]
+
+
+def test_a_run_has_the_deadline_of_its_setup() -> None:
+    setup = replace(HOST, run_s=0.01)
+    [row] = asyncio.run(
+        run_cases([Case(switch="")], jobs=1, clock=RealClock(), on_row=lambda _: None, setup=setup)
+    )
+    assert row.wrong == "the run did not end within 0.01 s"
 
 
 def test_a_cancellation_is_not_lost_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,9 +14,11 @@ from benchserver.stats.measures import (
     LOOKUP_WARM,
     RETRIEVE,
     RETRIEVE_PART,
+    RETRIEVE_REPLY,
     SEQUENCE,
     SERIES,
     STORE,
+    STORE_REPLY,
     VISIBLE,
     Measures,
 )
@@ -73,6 +75,22 @@ def test_a_part_of_a_sequence_has_a_series_of_its_own(good_sequence: GoodSequenc
     assert (part.min_ms, part.max_ms) == (0.7, 0.7)
 
 
+def test_replies_that_come_before_the_data_have_series_of_their_own(
+    good_sequence: GoodSequence,
+) -> None:
+    record = changed(good_sequence(partial=True), TransferRecord, replied_ns=400_000)
+    measures, whole = measured(record), measured(good_sequence(partial=True))
+    assert counts(measures) == {**counts(whole), STORE_REPLY: 2, RETRIEVE_REPLY: 2}
+    for name in (STORE_REPLY, RETRIEVE_REPLY):
+        reply = measures.latencies[name].summary()
+        assert reply is not None
+        assert (reply.min_ms, reply.max_ms) == (0.4, 0.4)
+    # Latencies and rates are those of the data.
+    for name in (STORE, RETRIEVE):
+        assert measures.latencies[name].summary() == whole.latencies[name].summary()
+        assert measures.rates[name].gigabytes_per_s() == whole.rates[name].gigabytes_per_s()
+
+
 def test_each_sequence_adds(good_sequence: GoodSequence) -> None:
     measures = Measures()
     for seq in range(3):
@@ -85,7 +103,7 @@ def test_each_sequence_adds(good_sequence: GoodSequence) -> None:
 def test_what_got_no_good_answer_is_attempted_only(
     good_sequence: GoodSequence, outcome: Outcome
 ) -> None:
-    record = changed(good_sequence(), TransferRecord, outcome=outcome, nbytes=0)
+    record = changed(good_sequence(), TransferRecord, outcome=outcome, nbytes=0, replied_ns=0)
     measures = measured(changed(record, LookupRecord, outcome=outcome))
     assert counts(measures) == {SEQUENCE: 1}
     assert measures.attempted == 6

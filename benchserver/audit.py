@@ -1,0 +1,57 @@
+"""The residue audit: what `/status` still holds of ours, against what it held before."""
+
+from __future__ import annotations
+
+from benchserver.check.residue import Residue, judge_residue, residue_of
+from benchserver.check.verdict import Check, Ledger, unproven
+from benchserver.client.http import API_ERRORS, HttpApi
+from benchserver.clock import NS_PER_S, Clock
+from benchserver.errors import one_line
+from protocol.httpapi import ServerStatus
+
+_WITHIN_NS = 2 * NS_PER_S
+_POLL_NS = NS_PER_S // 50
+
+
+async def audit_residue(
+    http: HttpApi,
+    before: ServerStatus,
+    ours: frozenset[int],
+    *,
+    registered: bool,
+    clock: Clock,
+    ledger: Ledger,
+) -> None:
+    """Poll /status until nothing of ours is left, or for a bounded time, and judge what is.
+
+    `ours` are our instance ids; `registered`: those workers still are, and may be.
+    """
+    deadline_ns = clock.now_ns() + _WITHIN_NS
+    residue: Residue | None = None
+    while residue is None or (not residue.clean and clock.now_ns() < deadline_ns):
+        if residue is not None:
+            await clock.sleep_ns(_POLL_NS)
+        try:
+            status = await http.status()
+            residue = residue_of(before, status, ours, registered=registered)
+        except API_ERRORS as error:
+            ledger.add([unproven(Check.RESIDUE, one_line(error))])
+            return
+    ledger.add([judge_residue(residue)])
+    if residue.foreign and not residue.clean:
+        ledger.skip(
+            Check.RESIDUE,
+            f"sessions and locks left out: {residue.foreign} other workers are registered",
+        )
+
+
+def explain_missing(ledger: Ledger, *, registered: bool, server_gone: bool) -> None:
+    """Say why no audit passed, unless one has said it; `registered`: there were workers."""
+    tally = ledger.tallies[Check.RESIDUE]
+    if tally.passed or tally.failed or tally.unproven or tally.skipped:
+        return
+    if not registered:
+        ledger.skip(Check.RESIDUE, "nothing was registered")
+        return
+    why = "the server was gone" if server_gone else "cleaning up took too long"
+    ledger.add([unproven(Check.RESIDUE, f"what stays on the server is unknown: {why}")])

@@ -1,0 +1,67 @@
+"""Makes the pools of all ranks on the GPUs; the first call here is what imports torch."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from benchserver.errors import FatalError
+from benchserver.kv.cuda import CudaPool, require_cuda
+from benchserver.kv.cudaevents import CudaEvents
+from benchserver.kv.cudamemory import CudaIpc, CudaMemory, require_device_room, torch_reason
+from benchserver.kv.host import place_tensors
+from benchserver.kv.pattern import GroupPattern
+from benchserver.kv.placement import RankDevice, device_numbers
+from shapespec import ShapeSpec
+
+
+def assign_devices(ranks: int, nbytes: int) -> list[RankDevice]:
+    """Return a device for each rank, after looking whether `nbytes` bytes a rank fit there.
+
+    Raises FatalError, in one line, without torch, without a device, or without the room.
+    """
+    require_cuda()
+    import torch
+
+    try:
+        numbers = device_numbers(ranks, torch.cuda.device_count())
+        facts = [torch.cuda.get_device_properties(number) for number in numbers]
+    except RuntimeError as error:
+        raise FatalError(f"--mode gpu: CUDA does not start: {torch_reason(error)}") from error
+    require_device_room(nbytes, numbers)
+    return [
+        RankDevice(rank=rank, number=number, name=fact.name, uuid=str(fact.uuid).lower())
+        for rank, (number, fact) in enumerate(zip(numbers, facts, strict=True))
+    ]
+
+
+def make_pool(
+    spec: ShapeSpec,
+    patterns: Sequence[GroupPattern],
+    device: RankDevice,
+    *,
+    ipc: CudaIpc,
+    content_rank: int,
+    ranks: int,
+    blocks_per_chunk: int,
+    cancel: threading.Event,
+) -> CudaPool:
+    """Return a rank's pool in the memory of its device; FatalError if it cannot be made."""
+    import torch
+
+    memory = CudaMemory(place_tensors(spec)[1], device=device.number, ipc=ipc)
+    try:
+        stream = torch.cuda.Stream(memory.device)
+        return CudaPool(
+            spec,
+            patterns,
+            memory=memory,
+            events=CudaEvents(memory.device, stream, cancel=cancel),
+            content_rank=content_rank,
+            ranks=ranks,
+            blocks_per_chunk=blocks_per_chunk,
+            cancel=cancel,
+        )
+    except BaseException:
+        memory.close()
+        raise

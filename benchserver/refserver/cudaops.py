@@ -1,0 +1,185 @@
+"""STORE, RETRIEVE and registration of GPU clients: what is done, and what comes after the reply.
+
+A transfer is submitted in a thread and answered at once, with an event's handle.  Its objects and
+the client's memory stay in use until that event has completed; a STORE is committed then, and is
+dropped if that takes too long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+from benchserver.clock import NS_PER_MS, NS_PER_S
+from benchserver.refserver.cache import Slot
+from benchserver.refserver.core import Core
+from benchserver.refserver.cudadevice import refusing
+from benchserver.refserver.cudainstance import CudaInstance
+from benchserver.refserver.cudastream import DONE_WITHIN_NS, Landing, check_event_handle, wait_until
+from benchserver.refserver.layout import KvLayout
+from benchserver.refserver.refusal import RefusalError
+from benchserver.refserver.transfer import ObjectCopy
+from protocol.handles import CudaHandle, CudaRawHandle, KvHandle
+from protocol.messages import TransferResult
+
+Start = Callable[[Coroutine[Any, Any, None]], None]
+"""Runs a coroutine beside the handlers, until the server stops."""
+
+FAILED = TransferResult(event=b"", ok=False)
+"""No work was submitted, so there is no event either."""
+
+_RETIRE_WITHIN_NS = 2 * NS_PER_S
+_RETIRE_POLL_NS = NS_PER_MS
+_STUCK_POLL_NS = NS_PER_S
+
+
+def are_cuda(handles: Sequence[KvHandle]) -> bool:
+    """Tell whether tensors lie on a GPU; RefusalError if only some of them do."""
+    on_gpu = sum(isinstance(handle, CudaHandle | CudaRawHandle) for handle in handles)
+    if 0 < on_gpu < len(handles):
+        raise RefusalError(f"{on_gpu} of {len(handles)} KV tensors lie on a GPU, expected all")
+    return on_gpu > 0
+
+
+class CudaTransfers:
+    """What `mapped_ops` does for GPU clients."""
+
+    def __init__(self, core: Core, start: Start) -> None:
+        self._core = core
+        self._start = start
+
+    async def open_instance(
+        self, handles: Sequence[KvHandle], layout: KvLayout, *, model_name: str, world_size: int
+    ) -> CudaInstance:
+        """Map a client's tensors; RefusalError without torch, its device or its memory."""
+        core, cuda = self._core, self._core.cuda
+        described = [h for h in handles if isinstance(h, CudaHandle | CudaRawHandle)]
+        now_ns = core.clock.now_ns()
+
+        def make() -> CudaInstance:
+            memory, stream = cuda.open(described)
+            with ExitStack() as failed, refusing("the KV tensors cannot be used"):
+                failed.callback(cuda.unmap, memory)
+                instance = CudaInstance(
+                    model_name=model_name,
+                    world_size=world_size,
+                    layout=layout,
+                    dtypes=[handle.dtype for handle in described],
+                    tensors=memory.tensors,
+                    stream=stream,
+                    stopping=cuda.stopping,
+                    unmap=partial(cuda.unmap, memory),
+                    now_ns=now_ns,
+                )
+                instance.warm_up()
+                failed.pop_all()
+            return instance
+
+        line = await core.copier.run(cuda.load, core.arena)
+        if line:
+            core.journal.line(line)
+        return await core.copier.run(make)
+
+    async def close_instance(self, instance: CudaInstance) -> None:
+        """Unmap a client's tensors once its transfers have ended; soon, or else when they do."""
+        clock = self._core.clock
+        deadline_ns = clock.now_ns() + _RETIRE_WITHIN_NS
+        while instance.tenancy.users and clock.now_ns() < deadline_ns:
+            await clock.sleep_ns(_RETIRE_POLL_NS)
+        await self._core.copier.run(instance.close)
+
+    async def done(self, instance: CudaInstance) -> TransferResult:
+        """Return the answer of a transfer that has nothing to do."""
+        with instance.in_use():
+            event = await self._core.copier.run(instance.completed_event)
+        return TransferResult(event=event, ok=True)
+
+    async def store(
+        self,
+        instance: CudaInstance,
+        event: bytes,
+        copies: Sequence[ObjectCopy],
+        slots: Sequence[Slot],
+    ) -> TransferResult:
+        """Submit a STORE into reserved slots, which are committed, or aborted, later."""
+        with ExitStack() as failed:
+            failed.callback(self._core.cache.abort, slots)
+            self._use(instance, failed)
+            landing = await self._core.copier.run(instance.submit_store, event, copies)
+            failed.pop_all()
+        self._start(self._end_store(instance, landing, slots))
+        return TransferResult(event=landing.handle, ok=True)
+
+    async def retrieve(
+        self, instance: CudaInstance, event: bytes, copies: Sequence[ObjectCopy], reading: ExitStack
+    ) -> TransferResult:
+        """Submit a RETRIEVE; `reading` ends the read of its objects, and is closed later."""
+        with reading.pop_all() as failed:
+            self._use(instance, failed)
+            landing = await self._core.copier.run(instance.submit_retrieve, event, copies)
+            held = failed.pop_all()
+        self._start(self._end_retrieve(landing, held))
+        return TransferResult(event=landing.handle, ok=True)
+
+    @staticmethod
+    def _use(instance: CudaInstance, until: ExitStack) -> None:
+        instance.tenancy.begin()
+        until.callback(instance.tenancy.end)
+
+    async def _end_store(
+        self, instance: CudaInstance, landing: Landing, slots: Sequence[Slot]
+    ) -> None:
+        cache, landed = self._core.cache, False
+        try:
+            landed = await self._has_landed(landing, "STORE")
+        finally:
+            if landed:
+                self._core.commit(slots)
+                instance.tenancy.end()
+            else:
+                # The device may still write there: nobody may find it, nor be given the memory.
+                cache.hold(slots)
+                cache.abort(slots)
+        if not landed:
+            await self._until_ended(landing)
+            cache.end_read(slots)
+            instance.tenancy.end()
+
+    async def _end_retrieve(self, landing: Landing, held: ExitStack) -> None:
+        if not await self._has_landed(landing, "RETRIEVE"):
+            await self._until_ended(landing)
+        held.close()
+
+    async def _has_landed(self, landing: Landing, what: str) -> bool:
+        """Wait until a transfer has ended; False, and a line, if it failed or takes too long."""
+        stopping = self._core.cuda.stopping
+        try:
+            landed = await self._core.cuda.waiters.run(
+                wait_until, landing.is_done, stopping=stopping
+            )
+        except RefusalError as error:
+            self._core.journal.line(f"{what}: failed on the GPU after its reply: {error}")
+            return False
+        if not landed:
+            self._core.journal.line(
+                f"{what}: not done on the GPU {DONE_WITHIN_NS // NS_PER_S} s after its reply; "
+                "has the client's event completed? its memory stays taken until then"
+            )
+        return landed
+
+    async def _until_ended(self, landing: Landing) -> None:
+        """Wait for a transfer that is late, as long as the server runs."""
+        try:
+            while not await self._core.cuda.waiters.run(landing.is_done):
+                await self._core.clock.sleep_ns(_STUCK_POLL_NS)
+        except RefusalError:
+            return  # the device has failed: nothing will run there any more
+
+
+def checked_event(event: bytes | memoryview) -> bytes:
+    """Return the handle that a request carries; RefusalError for what cannot be one."""
+    handle = bytes(event)
+    check_event_handle(handle)
+    return handle

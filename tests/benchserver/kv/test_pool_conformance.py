@@ -1,0 +1,38 @@
+"""One suite for every pool: in host memory, and a CudaPool on torch's CPU device."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from functools import partial
+
+import pytest
+
+from tests.poolsuite import PoolSuite, open_host, open_on_cpu
+
+
+@pytest.mark.usefixtures("leak_free")
+class TestHostPool(PoolSuite):
+    """The reference is not compared with itself alone: the suite says what is right, too."""
+
+    open = staticmethod(open_host)
+
+
+@pytest.mark.torch
+class TestCudaPoolInTorchOperations(PoolSuite):
+    open = staticmethod(open_on_cpu)
+
+
+@pytest.mark.torch
+@pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") != "1" or importlib.util.find_spec("triton") is None,
+    reason="needs Triton, with its interpreter switched on: TRITON_INTERPRET=1",
+)
+class TestCudaPoolInKernels(PoolSuite):
+    """The kernels as they are, run by Triton's interpreter.
+
+    Pages that are no whole words are no business of theirs: a pool of such uses both.
+    """
+
+    open = staticmethod(partial(open_on_cpu, kernels="triton"))
+    max_examples, max_bytes = 3, 8  # the interpreter takes its time

@@ -1,0 +1,309 @@
+"""The proof of a sequence: how much is hashed at once, in which order digests come back, and why
+there are none."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from benchserver.client.http import HttpFailedError
+from benchserver.history import DigestRecord, EvidenceRecord, Outcome, SourceRecord
+from benchserver.kv.blocks import BlockPlan, Window
+from benchserver.kv.evidence import Evidence, EvidenceKind
+from benchserver.scenarios.proof import Effort, Prover, SequencePlan, effort_on
+
+MIB = 1 << 20
+WITHIN_S = 20.0
+BLOCKS = 2
+"""Blocks of a chunk."""
+
+MATCH = Evidence(kind=EvidenceKind.MATCH, pages=1, checked_bytes=8)
+BAD = Evidence(kind=EvidenceKind.MISMATCH, pages=1, bad_pages=1, checked_bytes=8)
+
+
+@pytest.mark.parametrize("cpus", [1, 2, 3, 4])
+def test_few_cores_hash_one_chunk_and_ask_for_two_slices(cpus: int) -> None:
+    effort = effort_on(cpus, 16 * MIB)
+    assert effort == Effort(hash_threads=1, digests_at_once=2, chunks_per_request=4)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "threads", "requests"), [(8, 2, 4), (16, 4, 8), (32, 8, 16), (256, 16, 32)]
+)
+def test_many_cores_share_the_work_one_to_two(cpus: int, threads: int, requests: int) -> None:
+    effort = effort_on(cpus, 32 * MIB)
+    assert effort == Effort(hash_threads=threads, digests_at_once=requests, chunks_per_request=1)
+
+
+def test_hashing_never_takes_more_than_all_cores() -> None:
+    for cpus in range(1, 400):
+        effort = effort_on(cpus, 32 * MIB)
+        assert effort.hash_threads + effort.digests_at_once <= max(cpus, 3), cpus
+        assert effort.digests_at_once >= 2 * effort.hash_threads, cpus
+
+
+def test_a_verified_gigabyte_takes_half_a_second_of_hashing_on_16_cores() -> None:
+    """At the 0.46 GB/s a thread that were measured; 2.3 s are the bound for the whole sequence."""
+    chunks, chunk_bytes, rate = 32, 32 * MIB, 0.46e9
+    effort = effort_on(16, chunk_bytes)
+    a_chunk_s = chunk_bytes / rate
+    ours_s = -(-chunks // effort.hash_threads) * a_chunk_s
+    slices = 2 * chunks // effort.chunks_per_request
+    theirs_s = -(-slices // effort.digests_at_once) * effort.chunks_per_request * a_chunk_s
+    assert max(ours_s, theirs_s) < 0.6
+
+
+def test_small_chunks_share_a_request_and_large_ones_are_not_cut() -> None:
+    assert effort_on(16, 2 * MIB).chunks_per_request == 16
+    assert effort_on(16, 48 * MIB).chunks_per_request == 1
+    assert effort_on(2, 100 * MIB).chunks_per_request == 1
+
+
+def test_a_server_is_not_asked_for_more_than_it_can_answer_in_time() -> None:
+    assert effort_on(64, 32 * MIB).digests_at_once == 32
+    assert effort_on(64, 256 * MIB).digests_at_once == 4
+    assert effort_on(64, 2048 * MIB).digests_at_once == 2
+
+
+@dataclass
+class Meter:
+    """Counts who is inside; `full` is set once as many are as must be."""
+
+    wanted: int
+    inside: int = 0
+    most: int = 0
+    full: threading.Event = field(default_factory=threading.Event)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def enter(self) -> None:
+        with self.lock:
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+            if self.inside == self.wanted:
+                self.full.set()
+
+    def leave(self) -> None:
+        with self.lock:
+            self.inside -= 1
+
+
+@dataclass
+class FakePool:
+    """Digests are the block ids; hashing waits until as many threads hash as must."""
+
+    meter: Meter
+    content: Evidence = MATCH
+    source: Evidence = MATCH
+    hashed: list[tuple[int, ...]] = field(default_factory=list)
+
+    def verify(self, window: Window, digests: Any, past: Any, *, skipped: int = 0) -> Evidence:
+        return self.content if window.canaries else self.source
+
+    def verify_canaries(self, window: Window) -> Evidence:
+        return MATCH
+
+    def chunk_digest(self, block_ids: Sequence[int]) -> str:
+        self.meter.enter()
+        try:
+            assert self.meter.full.wait(WITHIN_S), f"only {self.meter.most} hash at once"
+            self.hashed.append(tuple(block_ids))
+            return digest_of(block_ids)
+        finally:
+            self.meter.leave()
+
+
+@dataclass
+class FakeHttp:
+    """Answers nothing before as many requests wait as must."""
+
+    wanted: int
+    failing: frozenset[int] = frozenset()
+    inside: int = 0
+    most: int = 0
+    asked: list[tuple[int, ...]] = field(default_factory=list)
+    full: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def checksums(
+        self, *, block_ids: Sequence[int], blocks_per_chunk: int, instance_id: int
+    ) -> tuple[str, ...]:
+        self.asked.append(tuple(block_ids))
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        if self.inside == self.wanted:
+            self.full.set()
+        await asyncio.wait_for(self.full.wait(), WITHIN_S)
+        # The last that asked is answered first.
+        for _ in range(1000 - len(self.asked)):
+            await asyncio.sleep(0)
+        self.inside -= 1
+        if self.failing & set(block_ids):
+            raise HttpFailedError("HTTP 500")
+        starts = range(0, len(block_ids), blocks_per_chunk)
+        return tuple(digest_of(block_ids[at : at + blocks_per_chunk]) for at in starts)
+
+
+@dataclass
+class FakeWorker:
+    rank: int
+    kv_rank: int
+    pool: FakePool
+    instance_id: int = 7
+
+
+def digest_of(block_ids: Sequence[int]) -> str:
+    return ",".join(map(str, block_ids))
+
+
+def digests_of(window: Window) -> tuple[str, ...]:
+    return tuple(digest_of(table) for table in window.chunk_tables(BLOCKS))
+
+
+def plan_of(ranks: int, chunks: int) -> SequencePlan:
+    """Lay the windows of all ranks one behind the other, so that no block id comes twice."""
+    plans, span = [], chunks * BLOCKS
+    for rank in range(ranks):
+        first = 1 + 2 * span * rank
+        plans.append(BlockPlan(source=window(first, span), destination=window(first + span, span)))
+    return SequencePlan(seq=3, tokens=[], digests=(), plans=tuple(plans))
+
+
+def window(first: int, count: int) -> Window:
+    ids = tuple(reversed(range(first, first + count)))
+    odd = (first // count) % 2 == 1  # every second one is a destination, which has canaries
+    return Window(first=first, count=count, block_ids=ids, canaries=(0,) if odd else ())
+
+
+@dataclass
+class Proof:
+    """What a proof gave, and what it took."""
+
+    evidence: dict[int, EvidenceRecord] = field(default_factory=dict)
+    sources: dict[int, SourceRecord] = field(default_factory=dict)
+    digests: dict[tuple[int, str], DigestRecord] = field(default_factory=dict)
+    order: list[tuple[int, str]] = field(default_factory=list)
+
+
+def prove(
+    workers: Sequence[FakeWorker],
+    http: FakeHttp | None,
+    work: SequencePlan,
+    *,
+    effort: Effort,
+    sources: Sequence[int],
+) -> Proof:
+    async def run(executor: ThreadPoolExecutor) -> Any:
+        prover = Prover(
+            workers,  # type: ignore[arg-type]
+            http,  # type: ignore[arg-type]
+            executor,
+            sources=sources,
+            blocks_per_chunk=BLOCKS,
+            chunk_bytes=MIB,
+            effort=effort,
+        )
+        return await asyncio.wait_for(prover.prove(work, ()), WITHIN_S)
+
+    proof = Proof()
+    with ThreadPoolExecutor(16) as executor:
+        for record in asyncio.run(run(executor)):
+            if isinstance(record, EvidenceRecord):
+                proof.evidence[record.rank] = record
+            elif isinstance(record, SourceRecord):
+                proof.sources[record.rank] = record
+            else:
+                proof.digests[record.rank, record.leg] = record
+                proof.order.append((record.rank, record.leg))
+    return proof
+
+
+@pytest.mark.parametrize(("threads", "requests"), [(1, 2), (4, 8)])
+def test_hashes_as_much_at_once_as_it_may(threads: int, requests: int) -> None:
+    meter, http = Meter(wanted=threads), FakeHttp(wanted=requests)
+    pool, work = FakePool(meter), plan_of(ranks=1, chunks=16)
+    effort = Effort(hash_threads=threads, digests_at_once=requests, chunks_per_request=2)
+    proof = prove([FakeWorker(0, 0, pool)], http, work, effort=effort, sources=[0])
+    assert (meter.most, http.most) == (threads, requests)
+    plan = work.plans[0]
+    assert proof.order == [(0, "source"), (0, "destination")]
+    for leg, window_ in (("source", plan.source), ("destination", plan.destination)):
+        record = proof.digests[0, leg]
+        assert record.outcome is Outcome.OK
+        assert record.server == digests_of(window_)  # in order, though answers came in reverse
+    # A destination that matched has its source's digests: it is not hashed again.
+    assert sorted(pool.hashed) == sorted(map(tuple, plan.source.chunk_tables(BLOCKS)))
+    assert proof.digests[0, "source"].ours == digests_of(plan.source)
+    assert proof.digests[0, "destination"].ours == digests_of(plan.source)
+    assert {len(ids) for ids in http.asked} == {2 * BLOCKS}
+    assert len(http.asked) == 2 * 16 // 2
+
+
+@pytest.mark.parametrize(("content", "source"), [(BAD, MATCH), (MATCH, BAD), (BAD, BAD)])
+def test_what_did_not_match_is_hashed_as_it_is(content: Evidence, source: Evidence) -> None:
+    pool = FakePool(Meter(wanted=2), content=content, source=source)
+    http, work = FakeHttp(wanted=2), plan_of(ranks=1, chunks=3)
+    effort = Effort(hash_threads=2, digests_at_once=2, chunks_per_request=1)
+    proof = prove([FakeWorker(0, 0, pool)], http, work, effort=effort, sources=[0])
+    plan = work.plans[0]
+    assert proof.digests[0, "source"].ours == digests_of(plan.source)
+    assert proof.digests[0, "destination"].ours == digests_of(plan.destination)
+
+
+def test_ranks_that_share_one_source_hash_it_once() -> None:
+    """MLA: two ranks read what one has stored."""
+    pools = [FakePool(Meter(wanted=3)), FakePool(Meter(wanted=1))]
+    workers = [FakeWorker(rank, 0, pool) for rank, pool in enumerate(pools)]
+    work = plan_of(ranks=2, chunks=3)
+    effort = Effort(hash_threads=3, digests_at_once=3, chunks_per_request=1)
+    proof = prove(workers, FakeHttp(wanted=3), work, effort=effort, sources=[0])
+    assert proof.order == [(0, "source"), (0, "destination"), (1, "destination")]
+    assert {record.ours for record in proof.digests.values()} == {digests_of(work.plans[0].source)}
+    assert [len(pool.hashed) for pool in pools] == [3, 0]
+
+
+def test_a_leg_that_failed_says_why_and_is_not_asked_for_again() -> None:
+    pool, work = FakePool(Meter(wanted=1)), plan_of(ranks=1, chunks=6)
+    failing = frozenset(work.plans[0].source.block_ids)
+    http = FakeHttp(wanted=2, failing=failing)
+    effort = Effort(hash_threads=1, digests_at_once=2, chunks_per_request=1)
+    proof = prove([FakeWorker(0, 0, pool)], http, work, effort=effort, sources=[0])
+    source, destination = proof.digests[0, "source"], proof.digests[0, "destination"]
+    assert source.outcome is Outcome.UNKNOWN
+    assert source.reason == "HTTP 500; --no-http switches the cross-check off"
+    assert source.server == ()
+    assert destination.server == digests_of(work.plans[0].destination)
+    assert sum(bool(failing & set(ids)) for ids in http.asked) <= 3
+
+
+def test_without_http_nothing_is_hashed() -> None:
+    pool, work = FakePool(Meter(wanted=1)), plan_of(ranks=1, chunks=2)
+    effort = Effort(hash_threads=1, digests_at_once=2, chunks_per_request=1)
+    proof = prove([FakeWorker(0, 0, pool)], None, work, effort=effort, sources=[0])
+    assert proof.digests == {}
+    assert pool.hashed == []
+    assert proof.evidence[0].content == proof.sources[0].content == MATCH
+
+
+def test_a_warm_run_hashes_the_destination_alone() -> None:
+    pool, work = FakePool(Meter(wanted=2)), plan_of(ranks=1, chunks=4)
+    effort = Effort(hash_threads=2, digests_at_once=2, chunks_per_request=1)
+    proof = prove([FakeWorker(0, 0, pool)], FakeHttp(wanted=2), work, effort=effort, sources=[])
+    assert proof.order == [(0, "destination")]
+    assert proof.digests[0, "destination"].ours == digests_of(work.plans[0].destination)
+
+
+def test_an_error_while_hashing_ends_the_server_s_digests_too() -> None:
+    class Broken(FakePool):
+        def chunk_digest(self, block_ids: Sequence[int]) -> str:
+            raise RuntimeError("broken")
+
+    http, work = FakeHttp(wanted=99), plan_of(ranks=1, chunks=4)  # it would never answer
+    effort = Effort(hash_threads=2, digests_at_once=2, chunks_per_request=1)
+    workers = [FakeWorker(0, 0, Broken(Meter(wanted=1)))]
+    with pytest.raises(RuntimeError, match="broken"):
+        prove(workers, http, work, effort=effort, sources=[0])

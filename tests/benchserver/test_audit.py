@@ -1,0 +1,116 @@
+"""The residue audit over scripted answers of /status, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from benchserver.audit import audit_residue, explain_missing
+from benchserver.check.verdict import Check, Ledger, Tally, Verdict, failed, passed
+from benchserver.client.http import HttpApi, HttpFailedError
+from benchserver.clock import NS_PER_S, VirtualClock
+from protocol.httpapi import ServerStatus
+
+BEFORE = ServerStatus(
+    chunk_size=256,
+    active_sessions=0,
+    read_locked=0,
+    write_locked=0,
+    handle_instances=frozenset(),
+    engine_instances=frozenset(),
+)
+OURS = replace(BEFORE, handle_instances=frozenset({7}))
+LOCKED = replace(BEFORE, read_locked=2)
+FOREIGN = replace(LOCKED, handle_instances=frozenset({99}))
+
+
+class ScriptedHttp:
+    """Answers /status with one thing after the other, the last one for ever."""
+
+    def __init__(self, *answers: ServerStatus | Exception) -> None:
+        self._answers = list(answers)
+        self.asked = 0
+
+    async def status(self) -> ServerStatus:
+        self.asked += 1
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def audited(
+    http: ScriptedHttp, clock: VirtualClock, *, registered: bool = False
+) -> tuple[Ledger, Tally]:
+    ledger = Ledger()
+    asyncio.run(
+        audit_residue(
+            cast(HttpApi, http),
+            BEFORE,
+            frozenset({7}),
+            registered=registered,
+            clock=clock,
+            ledger=ledger,
+        )
+    )
+    return ledger, ledger.tallies[Check.RESIDUE]
+
+
+def test_it_waits_until_nothing_is_left() -> None:
+    http, clock = ScriptedHttp(LOCKED, OURS, BEFORE), VirtualClock()
+    _, tally = audited(http, clock)
+    assert (http.asked, tally.passed, tally.failed) == (3, 1, 0)
+    assert 0 < clock.now_ns() < NS_PER_S
+
+
+def test_it_does_not_wait_for_ever() -> None:
+    http, clock = ScriptedHttp(OURS), VirtualClock()
+    _, tally = audited(http, clock)
+    assert (tally.passed, tally.failed) == (0, 1)
+    assert "registrations of instance 7" in tally.texts[0]
+    assert 2 * NS_PER_S <= clock.now_ns() < 3 * NS_PER_S
+
+
+def test_registered_workers_are_no_residue_while_they_may_be() -> None:
+    _, tally = audited(ScriptedHttp(OURS), VirtualClock(), registered=True)
+    assert (tally.passed, tally.failed) == (1, 0)
+
+
+def test_no_answer_proves_nothing() -> None:
+    _, tally = audited(ScriptedHttp(HttpFailedError("/status: HTTP 500")), VirtualClock())
+    assert (tally.verdict, tally.unproven) == (Verdict.UNKNOWN, 1)
+
+
+def test_counts_of_others_are_left_out_and_it_says_so() -> None:
+    _, tally = audited(ScriptedHttp(FOREIGN), VirtualClock())
+    assert (tally.passed, tally.failed) == (1, 0)
+    assert tally.skipped == "sessions and locks left out: 1 other workers are registered"
+
+
+@pytest.mark.parametrize(
+    ("registered", "server_gone", "skipped", "text"),
+    [
+        (False, False, "nothing was registered", ""),
+        (True, True, "", "what stays on the server is unknown: the server was gone"),
+        (True, False, "", "what stays on the server is unknown: cleaning up took too long"),
+    ],
+)
+def test_why_there_was_no_audit(
+    registered: bool, server_gone: bool, skipped: str, text: str
+) -> None:
+    ledger = Ledger()
+    explain_missing(ledger, registered=registered, server_gone=server_gone)
+    tally = ledger.tallies[Check.RESIDUE]
+    assert (tally.skipped, tally.texts) == (skipped, [text] if text else [])
+
+
+@pytest.mark.parametrize("found", [passed(Check.RESIDUE), failed(Check.RESIDUE, "locks")])
+def test_what_was_audited_needs_no_explanation(found: object) -> None:
+    ledger = Ledger()
+    ledger.add([found])  # type: ignore[list-item]
+    before = repr(ledger.tallies[Check.RESIDUE])
+    explain_missing(ledger, registered=True, server_gone=True)
+    assert repr(ledger.tallies[Check.RESIDUE]) == before

@@ -1,0 +1,651 @@
+"""What every KV pool must do, whatever its memory: a suite over a factory of pools.
+
+A pool under test lies beside a pool in host memory.  Both get the same calls and the same damage;
+their bytes and their evidence must be the same, and right.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from benchserver.kv.blocks import Window, plan_blocks
+from benchserver.kv.evidence import Evidence, EvidenceKind, PageOwner
+from benchserver.kv.host import HostPool, group_patterns, place_tensors
+from benchserver.kv.pattern import CANARY_BYTE, POISON_BYTE
+from benchserver.kv.pool import KvPool, shares
+from benchserver.kv.segment import SharedSegment, WorkCancelledError, segment_name
+from benchserver.kv.verify import Candidate
+from shapespec import (
+    ShapeSpec,
+    chunk_bytes,
+    layer_indices,
+    page_bytes,
+    parse_shape_spec,
+    planes,
+)
+
+U8 = npt.NDArray[np.uint8]
+
+ROOT = bytes(range(16))
+BLOCKS = 24
+BLOCKS_PER_CHUNK = 2
+CHUNKS = 4
+DIGESTS = (11, 2**64 - 22, 33, 2**63)
+OTHER = (55, 66, 77, 88)
+PAST = (Candidate(label="seq 1", digests=OTHER), Candidate(label="seq 2", digests=DIGESTS))
+
+CLASSIC = "(2,24,2,1,4):float16:2"
+SPECS = (
+    CLASSIC,
+    "(1,24,2,1,8):bfloat16:3",
+    "(2,24,4,2,8):bfloat16:2",
+    "(1,24,1,1,132):uint8:1",
+    "(2,24,1,1,3):int8:2",
+    "(2,24,2,2,4):float32:1;(1,24,2,1,292):uint8:2",
+    "(2,24,1,1,5):uint8:2;(1,24,1,3,43):bfloat16:2;(2,24,1,2,4):float16:3",
+    "(2,24,16,4,70):bfloat16:3",
+)
+"""Pages of 3 to 8960 bytes, whole 8-byte words or not, groups of both sorts, bfloat16 of both."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolOnTest:
+    """A pool, and its bytes as the test sees them: all of them, guards too."""
+
+    pool: KvPool
+    read: Callable[[], U8]
+    """Return a copy of the memory."""
+
+    write: Callable[[U8], None]
+    """Overwrite all of the memory."""
+
+
+OpenPool = Callable[..., AbstractContextManager[PoolOnTest]]
+"""Called with a spec's text, and `content_rank`, `ranks`, `cancel` where they matter."""
+
+
+@contextlib.contextmanager
+def open_host(
+    text: str,
+    *,
+    content_rank: int = 0,
+    ranks: int = 1,
+    cancel: threading.Event | None = None,
+) -> Iterator[PoolOnTest]:
+    """Open a pool in host memory."""
+    spec = parse_shape_spec(text)
+    segment = SharedSegment(place_tensors(spec)[1], threading.Event())
+    pool = HostPool(
+        segment,
+        spec,
+        group_patterns(ROOT, spec),
+        shm_name=segment_name("00fe", content_rank),
+        content_rank=content_rank,
+        ranks=ranks,
+        blocks_per_chunk=BLOCKS_PER_CHUNK,
+        cancel=threading.Event() if cancel is None else cancel,
+    )
+
+    def read() -> U8:
+        data: U8 = np.frombuffer(segment.buffer, np.uint8).copy()
+        return data
+
+    def write(data: U8) -> None:
+        np.frombuffer(segment.buffer, np.uint8)[:] = data
+
+    try:
+        yield PoolOnTest(pool=pool, read=read, write=write)
+    finally:
+        pool.close()
+
+
+class Stub:
+    """Memory and events of a CudaPool on torch's CPU device."""
+
+    stream = None
+
+    def __init__(self, nbytes: int) -> None:
+        import torch
+
+        self.tensor = torch.zeros(nbytes, dtype=torch.uint8)
+        self.device = self.tensor.device
+        self.ended: list[str] = []
+
+    def release(self) -> None:
+        self.ended.append("release")
+
+    def close(self) -> None:
+        self.ended.append("close")
+
+
+@contextlib.contextmanager
+def open_on_cpu(
+    text: str,
+    *,
+    content_rank: int = 0,
+    ranks: int = 1,
+    cancel: threading.Event | None = None,
+    kernels: str = "torch",
+) -> Iterator[PoolOnTest]:
+    """Open a CudaPool on torch's CPU device."""
+    from benchserver.kv.cuda import CudaPool
+
+    spec = parse_shape_spec(text)
+    memory = Stub(place_tensors(spec)[1])
+    pool = CudaPool(
+        spec,
+        group_patterns(ROOT, spec),
+        memory=cast(Any, memory),
+        events=cast(Any, memory),
+        content_rank=content_rank,
+        ranks=ranks,
+        blocks_per_chunk=BLOCKS_PER_CHUNK,
+        cancel=threading.Event() if cancel is None else cancel,
+        kernels=cast(Any, kernels),
+    )
+    flat: U8 = memory.tensor.numpy()
+
+    def write(data: U8) -> None:
+        flat[:] = data
+
+    try:
+        yield PoolOnTest(pool=pool, read=flat.copy, write=write)
+    finally:
+        pool.close()
+
+
+def plan(turn: int = 0) -> tuple[Window, Window]:
+    """Return source and destination of four chunks of two blocks; one canary lies inside."""
+    made = plan_blocks(
+        num_blocks=BLOCKS,
+        request_blocks=CHUNKS * BLOCKS_PER_CHUNK,
+        seed=1,
+        turn=turn,
+        rank=0,
+    )
+    assert len(made.destination.canaries) == 3
+    return made.source, made.destination
+
+
+def layers_of(memory: U8, text: str) -> list[U8]:
+    """Return every layer as a view (planes, blocks, page bytes), found by place alone."""
+    spec = parse_shape_spec(text)
+    return [
+        memory[p.offset : p.offset + p.nbytes].reshape(
+            planes(spec.groups[p.group]), BLOCKS, page_bytes(spec.groups[p.group])
+        )
+        for p in place_tensors(spec)[0]
+    ]
+
+
+def expected_page(
+    spec: ShapeSpec, layer: int, plane: int, digest: int, block: int, rank: int = 0
+) -> bytes:
+    """Return a page's content, by the pattern's own function."""
+    group = next(i for i, layers in enumerate(layer_indices(spec)) if layer in layers)
+    pattern = group_patterns(ROOT, spec)[group]
+    keys = pattern.page_keys([digest], rank=rank, layer=layer, blocks_per_chunk=BLOCKS_PER_CHUNK)
+    return pattern.expected_page(int(keys[plane, block])).tobytes()
+
+
+def written(text: str, window: Window, rank: int = 0) -> dict[tuple[int, int, int], bytes]:
+    """Return what (layer, plane, block id) must hold after a fill of the window."""
+    spec = parse_shape_spec(text)
+    return {
+        (layer, plane, block_id): expected_page(
+            spec,
+            layer,
+            plane,
+            DIGESTS[column // BLOCKS_PER_CHUNK],
+            column % BLOCKS_PER_CHUNK,
+            rank,
+        )
+        for index, layers in enumerate(layer_indices(spec))
+        for layer in layers
+        for plane in range(planes(spec.groups[index]))
+        for column, block_id in enumerate(window.block_ids)
+    }
+
+
+def restored(tested: PoolOnTest, text: str, window: Window, skipped: int = 0) -> U8:
+    """Return the memory as a good RETRIEVE leaves it that skips the first blocks of its table."""
+    tested.pool.poison(window)
+    memory = tested.read()
+    layers = layers_of(memory, text)
+    kept = set(window.block_ids[:skipped])
+    for (layer, plane, block_id), page in written(text, window).items():
+        if block_id not in kept:
+            layers[layer][plane, block_id] = np.frombuffer(page, np.uint8)
+    return memory
+
+
+def looks(pool: KvPool, window: Window, skipped: int) -> list[Evidence]:
+    """Return all evidence that a pool can give of a window, of a RETRIEVE that skipped blocks."""
+    return [
+        pool.verify(window, DIGESTS, PAST),
+        pool.verify(window, DIGESTS, PAST, skipped=skipped),
+        pool.verify_skipped(window, DIGESTS, PAST, skipped=skipped),
+        pool.verify_canaries(window),
+    ]
+
+
+EXAMPLES = settings(
+    deadline=None, database=None, suppress_health_check=list(HealthCheck), print_blob=True
+)
+every_spec = pytest.mark.parametrize("text", SPECS)
+
+
+class PoolSuite:
+    """The tests; a subclass names the factory, and how many bytes and examples are tried."""
+
+    open: OpenPool
+    max_examples = 60
+    max_bytes = 64
+
+    # Writing
+
+    @every_spec
+    def test_a_new_pool_holds_canaries(self, text: str) -> None:
+        with self.open(text) as tested, open_host(text) as host:
+            assert tested.pool.verify_canaries(plan()[0]).kind is EvidenceKind.MATCH
+            memory, expected = tested.read(), host.read()
+        for pages in (layers_of(memory, text), layers_of(expected, text)):
+            assert all((layer[:, 0] == CANARY_BYTE).all() for layer in pages)
+        for layers in (layers_of(memory, text), layers_of(expected, text)):
+            for layer in layers:
+                layer[:, 1:] = 0  # what nobody has written
+        assert memory.tobytes() == expected.tobytes()
+
+    @every_spec
+    def test_fill_writes_each_page_in_table_order(self, text: str) -> None:
+        window = Window(first=3, count=8, block_ids=(7, 3, 10, 5, 4, 9, 6, 8), canaries=())
+        for rank in (0, 3):
+            with self.open(text, content_rank=rank, ranks=4) as tested:
+                tested.pool.fill(window, DIGESTS)
+                layers = layers_of(tested.read(), text)
+                assert tested.pool.verify(window, DIGESTS, ()).kind is EvidenceKind.MATCH
+            for (layer, plane, block_id), page in written(text, window, rank).items():
+                assert layers[layer][plane, block_id].tobytes() == page
+
+    @every_spec
+    @pytest.mark.parametrize("count", [1, 2, 3])
+    def test_every_byte_is_as_in_host_memory(self, text: str, count: int) -> None:
+        source, destination = plan(count)
+        with self.open(text) as tested, open_host(text) as host:
+            background = (np.arange(host.read().size) % 251).astype(np.uint8)
+            for pool in (tested, host):
+                pool.write(background)
+                for share in shares(count):
+                    pool.pool.fill(source, DIGESTS, share)
+                    pool.pool.poison(destination, share)
+            assert tested.read().tobytes() == host.read().tobytes()
+
+    def test_a_share_is_only_its_own_layers(self) -> None:
+        text = "(2,24,1,1,4):float16:3;(1,24,1,1,16):uint8:2"
+        source, destination = plan()
+        with self.open(text) as tested:
+            before = layers_of(tested.read(), text)
+            tested.pool.fill(source, DIGESTS, (1, 3))
+            tested.pool.poison(destination, (1, 3))
+            after = layers_of(tested.read(), text)
+        changed = [
+            not (old[:, 1:] == new[:, 1:]).all() for old, new in zip(before, after, strict=True)
+        ]
+        assert changed == [False, True, False, False, True]
+
+    def test_poison_and_canaries(self) -> None:
+        _, window = plan()
+        with self.open(CLASSIC) as tested:
+            tested.pool.poison(window)
+            layers = layers_of(tested.read(), CLASSIC)
+        for pages in layers:
+            assert (pages[:, list(window.block_ids)] == POISON_BYTE).all()
+            assert (pages[:, list(window.canaries)] == CANARY_BYTE).all()
+            assert (pages[:, 0] == CANARY_BYTE).all()
+
+    def test_a_window_with_canaries_is_not_filled(self) -> None:
+        with self.open(CLASSIC) as tested:
+            before = tested.read().tobytes()
+            with pytest.raises(ValueError, match="only a source window"):
+                tested.pool.fill(plan()[1], DIGESTS)
+            assert tested.read().tobytes() == before
+
+    # Seeing
+
+    @every_spec
+    def test_a_restored_destination_matches(self, text: str) -> None:
+        spec = parse_shape_spec(text)
+        rows = sum(group.layers * planes(group) for group in spec.groups)
+        for turn in range(2):
+            window = plan(turn)[1]
+            with self.open(text) as tested:
+                tested.write(restored(tested, text, window))
+                seen = tested.pool.verify(window, DIGESTS, PAST)
+                assert tested.pool.verify_canaries(window).kind is EvidenceKind.MATCH
+            assert seen == Evidence(
+                kind=EvidenceKind.MATCH,
+                pages=8 * rows,
+                checked_bytes=CHUNKS * chunk_bytes(spec, BLOCKS_PER_CHUNK * spec.block_size),
+            )
+
+    @every_spec
+    def test_any_flipped_byte_is_found_with_its_place(self, text: str) -> None:
+        window = plan(1)[1]
+        with self.open(text) as tested:
+            good = restored(tested, text, window)
+
+            @settings(EXAMPLES, max_examples=self.max_examples)
+            @given(data=st.data())
+            def check(data: st.DataObject) -> None:
+                memory = good.copy()
+                layers = layers_of(memory, text)
+                layer = data.draw(st.integers(0, len(layers) - 1))
+                plane = data.draw(st.integers(0, layers[layer].shape[0] - 1))
+                column = data.draw(st.integers(0, 7))
+                offset = data.draw(st.integers(0, layers[layer].shape[2] - 1))
+                page = layers[layer][plane, window.block_ids[column]]
+                right = page.tobytes()
+                page[offset] ^= data.draw(st.integers(1, 255))
+                tested.write(memory)
+                seen = tested.pool.verify(window, DIGESTS, PAST)
+                assert (seen.kind, seen.bad_pages) == (EvidenceKind.MISMATCH, 1)
+                assert seen.first is not None
+                assert seen.first.place == PageOwner(
+                    label="", chunk=column // 2, rank=0, layer=layer, plane=plane, block=column % 2
+                )
+                assert seen.first.block_id == window.block_ids[column]
+                assert seen.first.offset == offset
+                assert seen.first.expected == right[offset : offset + 8]
+                assert seen.first.seen == page.tobytes()[offset : offset + 8]
+
+            check()
+
+    @every_spec
+    def test_every_single_byte_of_a_page_is_looked_at(self, text: str) -> None:
+        """Of one page in the last layer, byte by byte (of long pages, what tiles end on)."""
+        window = plan(0)[1]
+        with self.open(text) as tested:
+            memory = restored(tested, text, window)
+            layers = layers_of(memory, text)
+            page = layers[-1][-1, window.block_ids[-1]]
+            few = range(min(page.size, self.max_bytes))
+            for offset in {*few, *range(1000, page.size, 997), page.size - 1}:
+                page[offset] ^= 0x10
+                tested.write(memory)
+                page[offset] ^= 0x10
+                seen = tested.pool.verify(window, DIGESTS, PAST)
+                assert (seen.kind, seen.bad_pages) == (EvidenceKind.MISMATCH, 1)
+                assert seen.first is not None
+                assert seen.first.offset == offset
+
+    @every_spec
+    def test_any_damage_is_told_as_in_host_memory(self, text: str) -> None:
+        """Flipped bytes anywhere, in guards too; swapped, repeated, poisoned and zeroed pages."""
+        with self.open(text) as tested, open_host(text) as host:
+
+            @settings(EXAMPLES, max_examples=self.max_examples)
+            @given(data=st.data())
+            def check(data: st.DataObject) -> None:
+                window = plan(data.draw(st.integers(0, 3)))[data.draw(st.integers(0, 1))]
+                skipped = data.draw(st.integers(1, 7))
+                memory = restored(host, text, window, data.draw(st.sampled_from([0, skipped])))
+                for _ in range(data.draw(st.integers(0, 3))):
+                    damage(data, memory, layers_of(memory, text))
+                for pool in (tested, host):
+                    pool.write(memory)
+                assert looks(tested.pool, window, skipped) == looks(host.pool, window, skipped)
+
+            check()
+
+    @every_spec
+    def test_a_destination_that_nobody_wrote_is_untouched(self, text: str) -> None:
+        _, window = plan()
+        with self.open(text) as tested, open_host(text) as host:
+            for pool in (tested, host):
+                pool.pool.poison(window)
+            seen = tested.pool.verify(window, DIGESTS, PAST)
+            assert seen == host.pool.verify(window, DIGESTS, PAST)
+            assert (seen.kind, seen.bad_pages) == (EvidenceKind.UNTOUCHED, seen.pages)
+            assert seen.first is not None
+            assert seen.first.owner == "poison: nothing was written"
+            part = tested.pool.verify(window, DIGESTS, PAST, skipped=3)
+            assert part == host.pool.verify(window, DIGESTS, PAST, skipped=3)
+            assert part.kind is EvidenceKind.UNTOUCHED
+            memory = tested.read()
+            layers_of(memory, text)[-1][0, window.block_ids[7], 0] = 0
+            tested.write(memory)
+            assert tested.pool.verify(window, DIGESTS, PAST).kind is EvidenceKind.MISMATCH
+
+    @every_spec
+    @pytest.mark.parametrize("digests", [(11, 33, 22, 44), OTHER])
+    def test_other_content_says_whose_it_is(self, text: str, digests: tuple[int, ...]) -> None:
+        window = Window(first=3, count=8, block_ids=(4, 3, *range(5, 11)), canaries=())
+        for rank in (0, 3):
+            with open_host(text, content_rank=rank, ranks=4) as other:
+                other.pool.fill(window, digests)
+                memory = other.read()
+            with self.open(text, ranks=4) as tested, open_host(text, ranks=4) as host:
+                for pool in (tested, host):
+                    pool.write(memory)
+                seen = looks(tested.pool, window, 2)
+                assert seen == looks(host.pool, window, 2)
+            assert seen[0].kind is EvidenceKind.MISMATCH
+
+    def test_the_pages_of_another_layer_are_named(self) -> None:
+        window = Window(first=3, count=8, block_ids=tuple(range(3, 11)), canaries=())
+        with self.open(CLASSIC) as tested:
+            tested.pool.fill(window, DIGESTS)
+            memory = tested.read()
+            first, second = layers_of(memory, CLASSIC)
+            first[1] = second[0]
+            tested.write(memory)
+            seen = tested.pool.verify(window, DIGESTS, PAST)
+        assert seen.first is not None
+        assert seen.first.owner == "the page of seq 2 chunk 0 rank 0 layer 1 plane K block 0"
+        assert (seen.first.place.layer, seen.first.place.plane) == (0, 1)
+
+    @every_spec
+    @pytest.mark.parametrize("which", [0, 1])
+    def test_a_destination_restored_in_part(self, text: str, which: int) -> None:
+        window = plan()[which]
+        rows = sum(group.layers * planes(group) for group in parse_shape_spec(text).groups)
+        with self.open(text) as tested:
+            for skipped in range(1, 8):
+                tested.write(restored(tested, text, window, skipped))
+                kept = tested.pool.verify_skipped(window, DIGESTS, PAST, skipped=skipped)
+                rest = tested.pool.verify(window, DIGESTS, PAST, skipped=skipped)
+                whole = tested.pool.verify(window, DIGESTS, PAST)
+                assert (kept.kind, kept.pages) == (EvidenceKind.MATCH, skipped * rows)
+                assert (rest.kind, rest.pages) == (EvidenceKind.MATCH, (8 - skipped) * rows)
+                assert kept.checked_bytes + rest.checked_bytes == whole.checked_bytes
+                assert whole.kind is EvidenceKind.MISMATCH
+                assert whole.bad_pages == skipped * rows
+
+    @pytest.mark.parametrize("skipped", [-1, 0, 8, 9])
+    def test_a_part_without_a_page_is_no_evidence(self, skipped: int) -> None:
+        _, window = plan()
+        with self.open(CLASSIC) as tested:
+            tested.pool.poison(window)
+            if skipped not in (0,):
+                with pytest.raises(ValueError, match=f"{skipped} of 8 blocks skipped"):
+                    tested.pool.verify(window, DIGESTS, (), skipped=skipped)
+            if skipped not in (8,):
+                with pytest.raises(ValueError, match=f"{skipped} of 8 blocks skipped"):
+                    tested.pool.verify_skipped(window, DIGESTS, (), skipped=skipped)
+
+    @every_spec
+    def test_any_flipped_byte_beside_the_blocks_is_found(self, text: str) -> None:
+        _, window = plan(2)
+        spec = parse_shape_spec(text)
+        places, _ = place_tensors(spec)
+        with self.open(text) as tested:
+            good = restored(tested, text, window)
+            inside = np.zeros(good.size, bool)
+            for place, layer in zip(places, layers_of(good, text), strict=True):
+                watched = np.zeros(layer.shape, bool)
+                watched[:, [0, *window.canaries]] = True
+                inside[place.offset : place.offset + place.nbytes] = ~watched.reshape(-1)
+            beside = np.flatnonzero(~inside)
+
+            @settings(EXAMPLES, max_examples=self.max_examples)
+            @given(index=st.integers(0, beside.size - 1), bits=st.integers(1, 255))
+            def check(index: int, bits: int) -> None:
+                memory = good.copy()
+                memory[beside[index]] ^= bits
+                tested.write(memory)
+                seen = tested.pool.verify_canaries(window)
+                assert (seen.kind, seen.bad_pages) == (EvidenceKind.MISMATCH, 1)
+                assert seen.first is not None
+                assert seen.first.seen[0] == CANARY_BYTE ^ bits
+                assert tested.pool.verify(window, DIGESTS, PAST).kind is EvidenceKind.MATCH
+
+            check()
+
+    # Chunks
+
+    @every_spec
+    def test_a_chunk_is_laid_out_by_plane_layer_token_and_hidden(self, text: str) -> None:
+        spec = parse_shape_spec(text)
+        source, destination = plan()
+        table = source.block_ids[2:4]
+        target = destination.block_ids[6:8]
+        with self.open(text) as tested:
+            tested.pool.fill(source, DIGESTS)
+            tested.pool.poison(destination)
+            for index, group in enumerate(spec.groups):
+                before = tested.read()
+                mine = [layers_of(before, text)[layer] for layer in layer_indices(spec)[index]]
+                plain = b"".join(
+                    pages[plane, block].tobytes()
+                    for plane in range(planes(group))
+                    for pages in mine
+                    for block in table
+                )
+                chunk = np.empty(len(plain), np.uint8)
+                tested.pool.gather_chunk(index, table, chunk)
+                assert chunk.tobytes() == plain
+                tested.pool.scatter_chunk(index, target, chunk)
+                for pages in mine:
+                    pages[:, list(target)] = pages[:, list(table)]
+                assert tested.read().tobytes() == before.tobytes()
+
+    def test_a_chunk_of_another_size_is_refused(self) -> None:
+        with self.open(CLASSIC) as tested:
+            with pytest.raises(ValueError, match="reshape"):
+                tested.pool.scatter_chunk(0, (1, 2), np.zeros(127, np.uint8))
+            with pytest.raises(ValueError, match="reshape"):
+                tested.pool.gather_chunk(0, (1, 2), np.zeros(129, np.uint8))
+
+    @every_spec
+    def test_digests_of_chunks(self, text: str) -> None:
+        spec = parse_shape_spec(text)
+        source, _ = plan()
+        with self.open(text) as tested, open_host(text) as host:
+            tested.pool.fill(source, DIGESTS)
+            memory = tested.read()
+            host.write(memory)
+            for table in (source.block_ids[4:6], source.block_ids[:2], (5, 1)):
+                md5 = hashlib.md5()
+                for place, pages in zip(
+                    place_tensors(spec)[0], layers_of(memory, text), strict=True
+                ):
+                    raw = b"".join(
+                        pages[plane, block].tobytes()
+                        for plane in range(pages.shape[0])
+                        for block in table
+                    )
+                    if spec.groups[place.group].dtype.name == "bfloat16":
+                        raw = b"".join(b"\0\0" + raw[i : i + 2] for i in range(0, len(raw), 2))
+                    md5.update(raw)
+                assert tested.pool.chunk_digest(table) == md5.hexdigest()
+                assert host.pool.chunk_digest(table) == md5.hexdigest()
+
+    def test_digests_of_any_bytes(self) -> None:
+        """Every bfloat16 pattern is widened as the server does, NaNs included."""
+        text = "(2,24,64,16,64):bfloat16:1"
+        with self.open(text) as tested, open_host(text) as host:
+            memory = np.random.default_rng(5).integers(0, 256, host.read().size, np.uint8)
+            layers_of(memory, text)[0][0, 3] = np.arange(1 << 16, dtype="<u2").view(np.uint8)
+            for pool in (tested, host):
+                pool.write(memory)
+            for table in ((3, 1), (2, 23)):
+                assert tested.pool.chunk_digest(table) == host.pool.chunk_digest(table)
+
+    def test_many_threads_hash_at_once(self) -> None:
+        source, _ = plan()
+        text = SPECS[-1]
+        with self.open(text) as tested, open_host(text) as host:
+            for pool in (tested, host):
+                pool.pool.fill(source, DIGESTS)
+            tables = [source.block_ids[start : start + 2] for start in (0, 2, 4, 6)] * 4
+            answers: list[str] = [""] * len(tables)
+
+            def work(number: int) -> None:
+                answers[number] = tested.pool.chunk_digest(tables[number])
+
+            threads = [threading.Thread(target=work, args=(n,)) for n in range(len(tables))]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(60)
+            assert answers == [host.pool.chunk_digest(table) for table in tables]
+
+    # Ending
+
+    def test_cancel_ends_every_method(self) -> None:
+        source, destination = plan()
+        cancel = threading.Event()
+        with self.open(CLASSIC, cancel=cancel) as tested:
+            pool = tested.pool
+            cancel.set()
+            works: list[Callable[[], object]] = [
+                lambda: pool.fill(source, DIGESTS),
+                lambda: pool.poison(destination),
+                lambda: pool.verify(destination, DIGESTS, ()),
+                lambda: pool.verify_canaries(destination),
+                lambda: pool.verify_skipped(destination, DIGESTS, (), skipped=1),
+                lambda: pool.chunk_digest((1, 2)),
+            ]
+            for work in works:
+                with pytest.raises(WorkCancelledError):
+                    work()
+
+    def test_close_may_be_called_again(self) -> None:
+        with self.open(CLASSIC) as tested:
+            tested.pool.release()
+            tested.pool.close()
+
+
+def damage(data: st.DataObject, memory: U8, layers: list[U8]) -> None:
+    """Do to the memory what a bad server would."""
+    layer = data.draw(st.integers(0, len(layers) - 1))
+    pages = layers[layer]
+    plane = data.draw(st.integers(0, pages.shape[0] - 1))
+    block = data.draw(st.integers(0, BLOCKS - 1))
+    other = data.draw(st.integers(0, BLOCKS - 1))
+    kind = data.draw(st.sampled_from(["byte", "anywhere", "swap", "repeat", "fill", "tail"]))
+    if kind == "byte":
+        offset = data.draw(st.integers(0, pages.shape[2] - 1))
+        pages[plane, block, offset] ^= data.draw(st.integers(1, 255))
+    elif kind == "anywhere":
+        memory[data.draw(st.integers(0, memory.size - 1))] ^= data.draw(st.integers(1, 255))
+    elif kind == "swap":
+        pages[plane, [block, other]] = pages[plane, [other, block]]
+    elif kind == "repeat":
+        pages[:, block] = pages[:, other]
+    elif kind == "fill":
+        pages[plane, block] = data.draw(st.sampled_from([0, POISON_BYTE, CANARY_BYTE, 255]))
+    else:
+        pages[plane, block, data.draw(st.integers(0, pages.shape[2] - 1)) :] = POISON_BYTE
