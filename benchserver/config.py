@@ -14,6 +14,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from benchserver.errors import FatalError, UsageError, one_line, os_reason
 from benchserver.kv.blocks import BlockPlan, needed_blocks, plan_blocks
+from benchserver.load.partial import SkipUnit
 from protocol.errors import LocalProtocolError
 from protocol.keys import model_name_problem, salt_problem
 from shapespec import ShapeSpec, chunk_bytes
@@ -50,11 +51,21 @@ class TransferChoice(enum.Enum):
     ENGINE_DRIVEN = "engine_driven"
 
 
+def default_partial_skip(mode: Mode) -> SkipUnit:
+    """Return what partial RETRIEVEs skip unless it is said.
+
+    On GPUs whole chunks: where its compiled kernels do not load, a 0.5.6 server dies by a segment
+    fault at a RETRIEVE that begins inside a chunk (its torch kernels read GPU memory on the host).
+    """
+    return "chunks" if mode == "gpu" else "blocks"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
     """Everything that decides a run.  Times in seconds as users give them; `end` None: for ever.
 
-    Sequences that `partial_every` divides are also retrieved in part; 0: none.
+    Sequences that `partial_every` divides are also retrieved in part; 0: none.  `partial_skip` says
+    what that skips.
     """
 
     rpc_url: str
@@ -72,6 +83,7 @@ class RunConfig:
     expect_warm: bool
     cross_check: bool
     partial_every: int
+    partial_skip: SkipUnit
     require_transport: str
     server_release: str
     timeout_s: float

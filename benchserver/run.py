@@ -434,8 +434,14 @@ class Run:
 
         config, chunk = self._config, self._server.chunk_tokens
         every = config.partial_every
-        blocks = config.num_tokens // chunk * chunk // config.spec.block_size
-        never = why_never(every, transport=self._server.transport, blocks=blocks)
+        chunks = config.num_tokens // chunk
+        never = why_never(
+            every,
+            transport=self._server.transport,
+            blocks=chunks * chunk // config.spec.block_size,
+            chunks=chunks,
+            unit=config.partial_skip,
+        )
         if never or every > 1:
             which = f"sequences 0, {every}, {2 * every}, ...; --partial-retrieve-every {every}"
             self._ledger.skip(Check.PARTIAL, never or which)

@@ -210,7 +210,7 @@ ROOMS = {
     "load": set[str](),
     "kv": {"errors"},
     "history": {"kv"},
-    "config": {"errors", "kv"},
+    "config": {"errors", "kv", "load"},
     "check": {"history", "kv"},
     "stats": {"history"},
     "client": {"clock", "config", "errors", "history", "kv", "tasks"},

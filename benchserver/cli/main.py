@@ -243,6 +243,12 @@ def _print_faults(ctx: click.Context, param: click.Parameter, value: bool) -> No
     help="In every Nth sequence, RETRIEVE again and skip the first tokens; 0: never.",
 )
 @click.option(
+    "--partial-skip",
+    type=click.Choice(["blocks", "chunks"]),
+    default=None,
+    help="Skip any number of blocks, or whole chunks.  [default: blocks; chunks in gpu mode]",
+)
+@click.option(
     "--timeout",
     type=StrictFloat(0.001, 86_400.0),
     default=10.0,

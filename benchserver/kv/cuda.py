@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import hashlib
 import importlib.util
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -73,6 +74,8 @@ def require_device() -> None:
 def require_cuda() -> None:
     """Raise FatalError unless torch can use a CUDA device; imports torch, which takes seconds."""
     require_device()
+    # At exit torch warns of memory that a server has not given back, and the result has said so.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
         import torch
     except (ImportError, OSError) as error:

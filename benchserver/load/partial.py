@@ -8,6 +8,11 @@ number is rounded down to whole blocks (0.5.6).
 from __future__ import annotations
 
 import hashlib
+from typing import Literal
+
+SkipUnit = Literal["blocks", "chunks"]
+"""What is skipped: any number of blocks, or whole chunks alone.  Half of the time it comes with a
+part of the next block, which must be written."""
 
 
 def is_due(seq: int, every: int) -> bool:
@@ -15,34 +20,46 @@ def is_due(seq: int, every: int) -> bool:
     return every > 0 and seq % every == 0
 
 
-def why_never(every: int, *, transport: str, blocks: int) -> str:
-    """Return why no sequence of `blocks` blocks is retrieved in part, or "" if some may be."""
+def why_never(every: int, *, transport: str, blocks: int, chunks: int, unit: SkipUnit) -> str:
+    """Return why no sequence of so many blocks is retrieved in part, or "" if some may be."""
     if every == 0:
         return "--partial-retrieve-every 0"
     if transport != "handle":
         return "the client copies, so no server is asked to skip"
     if blocks < 2:
         return "a sequence is one block, so none could be skipped and one restored"
+    if unit == "chunks" and chunks < 2:
+        return "a sequence is one chunk, and --partial-skip chunks skips whole ones"
     return ""
 
 
 def skip_tokens(
-    *, seed: int, turn: int, chunks: int, blocks_per_chunk: int, block_size: int
+    *,
+    seed: int,
+    turn: int,
+    chunks: int,
+    blocks_per_chunk: int,
+    block_size: int,
+    unit: SkipUnit = "blocks",
 ) -> int:
     """Return how many tokens the partial RETRIEVE number `turn` skips.
 
     At least one whole block is skipped and one is not.  From turn to turn the offset inside a
-    chunk grows by one block, so that each has its turn, in a chunk that is drawn.  Every other
-    turn, beginning with the first, skips a part of the next block too, which must be written.
+    chunk grows by one block, so that each has its turn, in a chunk that is drawn; with the unit
+    `chunks` it stays 0.  Every other turn, beginning with the first, skips a part of the next block
+    too, which must be written.
 
-    Raises ValueError for a sequence of less than two blocks.
+    Raises ValueError for a sequence of less than two blocks, or of less than two chunks if whole
+    ones are to be skipped.
     """
+    if unit == "chunks" and chunks < 2:
+        raise ValueError(f"{chunks} chunks: fewer than two")
     if chunks * blocks_per_chunk < 2:
         raise ValueError(f"{chunks} chunks of {blocks_per_chunk} blocks: fewer than two blocks")
     text = f"{seed} skip {turn}"
     digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
     one, other = (int.from_bytes(part, "little") for part in (digest[:8], digest[8:]))
-    offset = (seed + turn) % blocks_per_chunk
+    offset = (seed + turn) % blocks_per_chunk if unit == "blocks" else 0
     if offset:
         blocks = one % chunks * blocks_per_chunk + offset
     else:  # whole chunks, and the last one must remain

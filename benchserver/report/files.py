@@ -47,6 +47,7 @@ def result_document(result: RunResult) -> dict[str, Any]:
             "expect_warm": config.expect_warm,
             "cross_check": config.cross_check,
             "partial_every": config.partial_every,
+            "partial_skip": config.partial_skip,
             "transfer_mode": config.transfer.value,
             "mode": config.mode,
             **_gpu_facts(result),

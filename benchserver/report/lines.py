@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchserver.check.verdict import Finding, Verdict
-from benchserver.config import DEFAULT_CUDA_IPC, DEFAULT_MODEL_NAME, DEFAULT_PARTIAL_EVERY
+from benchserver.config import (
+    DEFAULT_CUDA_IPC,
+    DEFAULT_MODEL_NAME,
+    DEFAULT_PARTIAL_EVERY,
+    default_partial_skip,
+)
 from benchserver.history import (
     EndRecord,
     LookupRecord,
@@ -202,6 +207,8 @@ def replay_command(result: RunResult) -> str:
         words.append("--expect-warm")
     if config.partial_every != DEFAULT_PARTIAL_EVERY:
         words += ["--partial-retrieve-every", str(config.partial_every)]
+    if config.partial_skip != default_partial_skip(config.mode):
+        words += ["--partial-skip", config.partial_skip]
     if config.model_name != DEFAULT_MODEL_NAME:
         words += ["--model-name", config.model_name]
     if config.server_release:

@@ -229,6 +229,7 @@ class Baseline:
             chunks=self._chunks,
             blocks_per_chunk=self._blocks_per_chunk,
             block_size=block_size,
+            unit=self._config.partial_skip,
         )
         await self._retrieve(work, request, skip)
         for record in await self._prover.prove_partial(

@@ -112,6 +112,7 @@ def _make_config(**changes: Any) -> RunConfig:
         "expect_warm": False,
         "cross_check": True,
         "partial_every": 10,
+        "partial_skip": "blocks",
         "require_transport": "",
         "server_release": "",
         "http_token": "",

@@ -176,7 +176,7 @@ EVERY_OPTION = (
     *("--num-tokens", "5", "--start", "3", "--end", "9", "--interval", "0", "--tp-size", "2"),
     *("--use-mla", "--model-name", "m", "--cache-salt", "s", "--seed", "0", "--expect-warm"),
     *("--timeout", "1.5", "--visible-within", "0", "--wait-ready", "60"),
-    *("--partial-retrieve-every", "4", "--http-token", "secret"),
+    *("--partial-retrieve-every", "4", "--partial-skip", "chunks", "--http-token", "secret"),
 )
 
 
@@ -199,6 +199,7 @@ def test_every_option_reaches_the_run(runs: list[RunConfig]) -> None:
         "expect_warm": True,
         "cross_check": False,
         "partial_every": 4,
+        "partial_skip": "chunks",
         "require_transport": "handle",
         "server_release": "0.5.6",
         "timeout_s": 1.5,
@@ -221,6 +222,7 @@ def test_defaults(runs: list[RunConfig]) -> None:
     assert (config.interval_s, config.timeout_s) == (0.5, 10.0)
     assert config.cross_check is True
     assert config.partial_every == DEFAULT_PARTIAL_EVERY == 10
+    assert config.partial_skip == "blocks"
     assert 0 <= config.seed < 2**32
 
 

@@ -79,9 +79,40 @@ def test_blocks_of_one_token_have_no_parts() -> None:
     assert set(skips(3, 9, chunks=2, blocks=5, size=1)) <= set(range(1, 10))
 
 
+@given(st.integers(0, 2**63 - 1), st.integers(0, 1 << 40), st.integers(2, 9), st.integers(1, 33))
+def test_whole_chunks_are_skipped_where_only_they_may_be(
+    seed: int, turn: int, chunks: int, blocks: int
+) -> None:
+    skip = skip_tokens(
+        seed=seed,
+        turn=turn,
+        chunks=chunks,
+        blocks_per_chunk=blocks,
+        block_size=16,
+        unit="chunks",
+    )
+    skipped, within = divmod(skip // 16, blocks)
+    assert 1 <= skipped < chunks
+    assert within == 0
+
+
+def test_one_chunk_cannot_be_skipped_whole() -> None:
+    with pytest.raises(ValueError, match="1 chunks: fewer than two"):
+        skip_tokens(seed=1, turn=0, chunks=1, blocks_per_chunk=16, block_size=16, unit="chunks")
+
+
+def never(every: int = 1, transport: str = "handle", blocks: int = 32, chunks: int = 2) -> str:
+    return why_never(every, transport=transport, blocks=blocks, chunks=chunks, unit="blocks")
+
+
 def test_why_there_is_none() -> None:
-    assert why_never(10, transport="handle", blocks=2) == ""
-    assert why_never(0, transport="handle", blocks=2) == "--partial-retrieve-every 0"
+    assert never(10, blocks=2) == ""
+    assert never(0) == "--partial-retrieve-every 0"
     for transport in ("shm", "inline"):
-        assert why_never(1, transport=transport, blocks=2).startswith("the client copies")
-    assert why_never(1, transport="handle", blocks=1).startswith("a sequence is one block")
+        assert never(transport=transport).startswith("the client copies")
+    assert never(blocks=1, chunks=1).startswith("a sequence is one block")
+    assert never(blocks=16, chunks=1) == ""
+    for chunks, reason in ((2, ""), (1, "a sequence is one chunk, and --partial-skip chunks ")):
+        found = why_never(1, transport="handle", blocks=16 * chunks, chunks=chunks, unit="chunks")
+        assert found.startswith(reason)
+        assert bool(found) is bool(reason)

@@ -79,6 +79,7 @@ def test_json_of_a_good_run(good_result: GoodResult, good_sequence: GoodSequence
             "expect_warm": False,
             "cross_check": True,
             "partial_every": 10,
+            "partial_skip": "blocks",
             "transfer_mode": "auto",
             "mode": "cpu",
         },

@@ -273,6 +273,7 @@ BASE = (
     "bench-server --mode cpu --seed 7 --kvcache-shape-spec '(2,1024,16,8,128):float16:32' "
     "--num-tokens 512 --start 0 --tp-size 1 --transfer-mode auto"
 )
+GPU_BASE = BASE.replace("cpu", "gpu")
 URLS = "--rpc-url tcp://localhost:5555 --url http://localhost:8080"
 
 
@@ -283,6 +284,7 @@ URLS = "--rpc-url tcp://localhost:5555 --url http://localhost:8080"
         ({"end": None}, f"{BASE} {URLS}"),
         ({"expect_warm": True}, f"{BASE} --end 2 --expect-warm {URLS}"),
         ({"partial_every": 0}, f"{BASE} --end 2 --partial-retrieve-every 0 {URLS}"),
+        ({"partial_skip": "chunks"}, f"{BASE} --end 2 --partial-skip chunks {URLS}"),
         ({"cross_check": False}, f"{BASE} --end 2 --no-http {URLS}"),
         ({"cache_salt": "a b"}, f"{BASE} --end 2 --cache-salt 'a b' {URLS}"),
         ({"model_name": "it's"}, f"{BASE} --end 2 --model-name 'it'\"'\"'s' {URLS}"),
@@ -290,11 +292,15 @@ URLS = "--rpc-url tcp://localhost:5555 --url http://localhost:8080"
         ({"own_server": True}, f"{BASE} --end 2 --embedded"),
         ({"http_token": "secret"}, f"{BASE} --end 2 {URLS}"),
         (
-            {"mode": "gpu", "cuda_ipc": "driver"},
-            f"{BASE.replace('cpu', 'gpu')} --cuda-ipc driver --end 2 {URLS}",
+            {"mode": "gpu", "cuda_ipc": "driver", "partial_skip": "chunks"},
+            f"{GPU_BASE} --cuda-ipc driver --end 2 {URLS}",
         ),
-        ({"mode": "gpu"}, f"{BASE.replace('cpu', 'gpu')} --end 2 {URLS}"),
-        ({"mode": "gpu", "own_server": True}, f"{BASE.replace('cpu', 'gpu')} --end 2 --embedded"),
+        ({"mode": "gpu", "partial_skip": "chunks"}, f"{GPU_BASE} --end 2 {URLS}"),
+        ({"mode": "gpu"}, f"{GPU_BASE} --end 2 --partial-skip blocks {URLS}"),
+        (
+            {"mode": "gpu", "own_server": True, "partial_skip": "chunks"},
+            f"{GPU_BASE} --end 2 --embedded",
+        ),
         ({"http_ca": "my ca.pem"}, f"{BASE} --end 2 {URLS} --http-ca 'my ca.pem'"),
     ],
 )
