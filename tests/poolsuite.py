@@ -624,7 +624,7 @@ class PoolSuite:
 
     def test_close_may_be_called_again(self) -> None:
         with self.open(CLASSIC) as tested:
-            tested.pool.release()
+            tested.pool.close()
             tested.pool.close()
 
 

@@ -10,8 +10,10 @@ shares /dev/shm has a pid that looks dead from here.  Files only; knows neither 
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
+import functools
 import os
 import secrets
 from pathlib import Path
@@ -29,6 +31,7 @@ class ProcessMark:
         name = segment.segment_name(secrets.token_hex(_TOKEN_BYTES), number)
         self._path = segment.SHM_DIR / name
         self._descriptor = -1
+        remove_events_at_exit()
         # Without a mark there is only more to clean up by hand after a crash.
         with contextlib.suppress(OSError):
             flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC
@@ -41,6 +44,20 @@ class ProcessMark:
             self._path.unlink(missing_ok=True)
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+@functools.cache
+def remove_events_at_exit() -> None:
+    """Let the files of this process's events go with it, and not before.
+
+    All its events lie in one file; others open it by name, once for each process that does.
+    """
+    atexit.register(_remove_events_of, os.getpid())
+
+
+def _remove_events_of(pid: int) -> None:
+    if os.getpid() == pid:  # no child of it
+        remove_files(event_files(pid))
 
 
 def event_files(pid: int) -> list[Path]:

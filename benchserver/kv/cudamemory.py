@@ -128,7 +128,10 @@ class CudaMemory:
         )
 
     def release(self) -> None:
-        """Leave no name in /dev/shm, for a process that leaves at once."""
+        """Leave no name in /dev/shm, for a process that leaves at once, by os._exit.
+
+        torch, which would miss its files, must not come to its own end after this.
+        """
         remove_files([*counter_files(os.getpid()), *event_files(os.getpid())])
         self._mark.remove()
 
@@ -141,8 +144,6 @@ class CudaMemory:
         with contextlib.suppress(RuntimeError):
             torch.cuda.ipc_collect()
             torch.cuda.empty_cache()
-        # torch removes its counters itself; the driver leaves its events.
-        remove_files(event_files(os.getpid()))
         self._mark.remove()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
 import warnings
 from collections.abc import Iterator, Mapping
@@ -110,13 +112,20 @@ def unpin(memory: Bytes) -> None:
         torch.cuda.cudart().cudaHostUnregister(memory.ctypes.data)
 
 
-def remove_event_files() -> None:
-    """Remove the files in which the CUDA driver keeps our events for other processes.
+@functools.cache
+def remove_events_at_exit() -> None:
+    """Let the file in which the CUDA driver keeps our events for others go with this process.
 
-    It leaves them for good, even after an orderly end (measured with driver 580).  Those who have
-    opened an event keep it.
+    The driver leaves it for good, even after an orderly end (measured with driver 580); and not
+    before the end: every new client opens it by name.
     """
-    for path in _SHM_DIR.glob(f"cuda.shm.*.{os.getpid():x}.*"):
+    atexit.register(_remove_events_of, os.getpid())
+
+
+def _remove_events_of(pid: int) -> None:
+    if os.getpid() != pid:
+        return  # a child of it
+    for path in _SHM_DIR.glob(f"cuda.shm.*.{pid:x}.*"):
         with suppress(OSError):
             path.unlink()
 

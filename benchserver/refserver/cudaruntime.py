@@ -18,7 +18,7 @@ from benchserver.refserver.cudadevice import (
     Device,
     pin,
     refusing,
-    remove_event_files,
+    remove_events_at_exit,
     unpin,
     visible_devices,
 )
@@ -57,6 +57,7 @@ class CudaRuntime:
             if self._devices:
                 return ""
             devices = visible_devices()
+            remove_events_at_exit()
             memory = arena.view(0, arena.nbytes)
             problem = pin(memory)
             self._devices = devices
@@ -105,8 +106,6 @@ class CudaRuntime:
         if self._pinned is not None and not self._mapped:
             unpin(self._pinned)
         self._pinned = None
-        if self._devices:
-            remove_event_files()
 
     def _device_of(self, handles: Sequence[CudaDescriptor]) -> Device:
         uuids = sorted({handle.device_uuid.lower() for handle in handles})

@@ -71,6 +71,17 @@ def test_a_mark_carries_our_pid_and_goes_when_it_is_told(folder: Path) -> None:
     assert os.listdir(folder) == []
 
 
+def test_events_go_at_the_end_of_the_process_and_not_before(folder: Path) -> None:
+    process, pid = start_holder(folder)
+    others = leave_files(folder, pid)
+    counters = {path.name for path in counter_files(pid)}
+    process.communicate("\n", timeout=10)
+    assert process.returncode == 0
+    (mark,) = (path.name for path in folder.glob("bench_server_*"))
+    # torch removes its own; nobody has told the mark to go.
+    assert set(os.listdir(folder)) == others | counters | {mark}
+
+
 def test_a_mark_that_cannot_be_made_is_none(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
