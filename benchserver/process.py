@@ -3,46 +3,68 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import sys
 import threading
 
 from benchserver.clock import RealClock
 from benchserver.config import RunConfig
-from benchserver.errors import EXIT_FAILED
+from benchserver.ending import Ending
 from benchserver.reporter import Reporter
 from benchserver.result import RunResult
 from benchserver.run import Run
+from benchserver.tasks import Threads
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_NAME_THREADS = 4
+"""They resolve host names, which cannot be interrupted either."""
+
+_REST_WITHIN_S = 0.5
 
 
-def run_to_end(config: RunConfig, reporter: Reporter) -> RunResult:
+def run_to_end(config: RunConfig, reporter: Reporter, ending: Ending) -> RunResult:
     """Run, print the summary and return the result.
 
-    The first SIGINT or SIGTERM asks for a clean end, the second leaves at once (exit code 1),
-    still removing our names from /dev/shm.
+    The first signal asks for a clean end, the second leaves at once (exit code 1), still removing
+    our names from /dev/shm.  Threads of the run may be at work still: `ending` watches them.
     """
-    return asyncio.run(_run(config, reporter))
+    with ending.installed():
+        # Not asyncio.run: it would wait for the threads that resolve names.
+        loop = asyncio.new_event_loop()
+        try:
+            return loop.run_until_complete(_run(config, reporter, ending))
+        finally:
+            _close(loop)
 
 
-async def _run(config: RunConfig, reporter: Reporter) -> RunResult:
+async def _run(config: RunConfig, reporter: Reporter, ending: Ending) -> RunResult:
+    loop = asyncio.get_running_loop()
     stop, cancel = asyncio.Event(), threading.Event()
     run = Run(config, reporter, clock=RealClock(), stop=stop, cancel=cancel)
+    names = Threads(_NAME_THREADS)
+    loop.set_default_executor(names)
+    for threads in (run.threads, names):
+        ending.watch(threads.idle_within)
 
-    def on_signal() -> None:
-        if stop.is_set():
-            run.release_segments()
-            sys.stdout.flush()
-            os._exit(EXIT_FAILED)
+    def ask() -> None:
+        if ending.over:
+            return  # it came in the last moment
         stop.set()
         cancel.set()
         reporter.note("Stopping: ending sessions and registrations (again: leave at once) ...")
 
-    loop = asyncio.get_running_loop()
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, on_signal)
-    result = await run.execute()
-    reporter.finish(result)
+    with ending.undoing(run.release_segments):
+        with ending.running(lambda: loop.call_soon_threadsafe(ask)):
+            result = await run.execute()
+        reporter.finish(result)
     return result
+
+
+def _close(loop: asyncio.AbstractEventLoop) -> None:
+    """Close the loop, after a moment for what still runs on it."""
+    try:
+        rest = asyncio.all_tasks(loop)
+        for task in rest:
+            task.cancel()
+        if rest:
+            loop.run_until_complete(asyncio.wait(rest, timeout=_REST_WITHIN_S))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        loop.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchserver.check.verdict import Ledger, Verdict
+from benchserver.check.verdict import Check, Ledger, Verdict, failed
 from benchserver.config import RunConfig
 from benchserver.errors import EXIT_FAILED, EXIT_OK
 from benchserver.kv.placement import RankDevice
@@ -54,3 +54,20 @@ class RunResult:
     def exit_code(self) -> int:
         """Return 0 only for a run that proved everything it was asked to."""
         return EXIT_OK if self.verdict is Verdict.VALID else EXIT_FAILED
+
+
+def result_of_no_run(config: RunConfig, why: str, *, interrupted: bool) -> RunResult:
+    """Return the result of a run that could not begin: nothing is proven, and `why` is said."""
+    ledger = Ledger()
+    ledger.add([failed(Check.RUN, why)])
+    return RunResult(
+        config=config,
+        server=ServerFacts(rpc_url=config.rpc_url, http_url=config.http_url),
+        ledger=ledger,
+        measures=Measures(),
+        sequences_ok=0,
+        sequences_failed=0,
+        sequences_unproven=0,
+        interrupted=interrupted,
+        wall_ns=0,
+    )

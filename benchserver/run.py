@@ -11,8 +11,8 @@ import asyncio
 import contextlib
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import zmq
@@ -45,10 +45,11 @@ from benchserver.config import (
 )
 from benchserver.errors import FatalError, ServerGoneError, UsageError, one_line
 from benchserver.kv.placement import RankDevice
+from benchserver.kv.segment import WorkCancelledError
 from benchserver.reporter import Reporter
 from benchserver.result import RunResult, ServerFacts
 from benchserver.stats.measures import Measures
-from benchserver.tasks import cancel_and_wait, run_beside
+from benchserver.tasks import Threads, cancel_and_wait, run_beside
 from protocol.dialects import Dialect
 from protocol.httpapi import ServerStatus
 from protocol.messages import Event, LateReply
@@ -71,6 +72,10 @@ _CLEAN_UP_S = 20.0
 
 _INTERRUPTED_CLEAN_UP_S = 2.0
 """After Ctrl-C everything must be over within 3 s, whatever the server does."""
+
+_CLOSE_S = 2.0
+_INTERRUPTED_CLOSE_S = 0.3
+"""How long pools may take to give their memory back: a device may never answer."""
 
 _FINISH_WITHIN_S = 1.0
 """How long transfers that were under way when the run was stopped may go on."""
@@ -107,7 +112,8 @@ class Run:
         self._counts = dict.fromkeys(Verdict, 0)
         self._nonce = os.urandom(_NONCE_BYTES)
         self._context = zmq.Context()
-        self._executor = ThreadPoolExecutor(_threads(config))
+        self.threads = Threads(_threads(config))
+        """They may be at work still when the run has ended."""
         self._http: HttpApi | None = None
         self._rpcs: list[RpcClient] = []
         self._workforce: Workforce | None = None
@@ -128,15 +134,20 @@ class Run:
         work = asyncio.ensure_future(self._work())
         stopper = asyncio.ensure_future(self._stop.wait())
         interrupted = False
+        error: BaseException | None = None
         try:
             await asyncio.wait({work, stopper}, return_when=asyncio.FIRST_COMPLETED)
-            interrupted = not work.done()
+            interrupted = self._stop.is_set()
             if interrupted:
                 self._cancel.set()
+            if work.done() and not work.cancelled():
+                error = work.exception()
         finally:
             await cancel_and_wait([work, stopper])
             await self._clean_up(interrupted)
-        self._judge_end(None if interrupted or work.cancelled() else work.exception())
+        if interrupted and isinstance(error, WorkCancelledError):
+            error = None  # a thread heard of it before the loop did
+        self._judge_end(error)
         return RunResult(
             config=self._config,
             server=self._server,
@@ -332,7 +343,7 @@ class Run:
             chunk_tokens=self._server.chunk_tokens,
             nonce=self._nonce,
             clock=self._clock,
-            executor=self._executor,
+            executor=self.threads,
             cancel=self._cancel,
         )
         await force.build(lambda rank: self._open_rpc(dialect, rank) if rank else self._rpcs[0])
@@ -414,7 +425,7 @@ class Run:
             partial_every=self._partial_every(),
             content_root=content_seed(config.seed, config.cache_salt),
             clock=self._clock,
-            executor=self._executor,
+            executor=self.threads,
             emit=self._reporter.step,
         )
 
@@ -472,22 +483,35 @@ class Run:
 
     async def _clean_up(self, interrupted: bool) -> None:
         """Leave the server and this machine as they were found; never takes longer than said."""
-        with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
-            budget_s = _INTERRUPTED_CLEAN_UP_S if interrupted else _CLEAN_UP_S
-            await asyncio.wait_for(self._clean_server(interrupted), budget_s)
+        await self._within_budget(self._clean_server(interrupted))
         explain_missing(
             self._ledger,
             registered=self._workforce is not None,
             server_gone=self._server_gone,
         )
         if self._workforce is not None:
-            await self._workforce.close()
+            await self._workforce.close(_INTERRUPTED_CLOSE_S if self._stop.is_set() else _CLOSE_S)
         for rpc in self._rpcs:
             await rpc.close()
         if self._http is not None:
             await self._http.close()
         self._context.destroy(linger=0)
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        self.threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _within_budget(self, cleaning: Coroutine[Any, Any, None]) -> None:
+        """Clean up as long as there is time, which is less once the user asks us to stop."""
+        task = asyncio.ensure_future(cleaning)
+        stopper = asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait(
+                {task, stopper}, timeout=_CLEAN_UP_S, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not task.done() and stopper.done():
+                await asyncio.wait({task}, timeout=_INTERRUPTED_CLEAN_UP_S)
+            if task.done():
+                task.result()
+        finally:
+            await cancel_and_wait([task, stopper])
 
     async def _clean_server(self, interrupted: bool) -> None:
         if self._server_gone:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
@@ -75,6 +75,25 @@ async def cancel_and_wait(tasks: Iterable[asyncio.Future[Any]]) -> None:
         task.cancel()
     if pending:
         await asyncio.gather(*pending, return_exceptions=True)
+
+
+class Threads(ThreadPoolExecutor):
+    """Worker threads of which can be known whether any is still at work."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self._under_way: set[Future[Any]] = set()
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Submit work, and keep it in mind until it has ended or was cancelled."""
+        future = super().submit(fn, *args, **kwargs)
+        self._under_way.add(future)
+        future.add_done_callback(self._under_way.discard)
+        return future
+
+    def idle_within(self, seconds: float) -> bool:
+        """Wait at most so long for all work that has been submitted; tell whether it has ended."""
+        return not wait(list(self._under_way), timeout=seconds).not_done
 
 
 async def in_thread(executor: Executor, work: Callable[[], T]) -> T:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
+from typing import TYPE_CHECKING
 
 from benchserver.client.engine_mode import EngineMode
 from benchserver.client.handle_mode import HandleMode
@@ -15,15 +17,24 @@ from benchserver.client.transfer import TransferMode
 from benchserver.client.worker import Worker, instance_id
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.config import RunConfig, TransferChoice
-from benchserver.errors import FatalError
+from benchserver.errors import FatalError, one_line
 from benchserver.kv.blocks import PLACES, BlockPlan
 from benchserver.kv.evidence import EvidenceKind
 from benchserver.kv.host import HostPool, group_patterns, place_tensors
 from benchserver.kv.pattern import GroupPattern, content_seed
 from benchserver.kv.placement import RankDevice
 from benchserver.kv.pool import KvPool
-from benchserver.kv.segment import SharedSegment, require_room, segment_name
+from benchserver.kv.segment import (
+    SharedSegment,
+    WorkCancelledError,
+    require_room,
+    segment_name,
+)
 from benchserver.tasks import gather_all, in_thread
+from protocol.errors import LocalProtocolError
+
+if TYPE_CHECKING:
+    from benchserver.kv.device_lanes import Lanes
 
 _UNREGISTER_WITHIN_S = 2.0
 """A server that took the registration answers at once; one that did not never will."""
@@ -54,6 +65,10 @@ class Workforce:
         self._executor = executor
         self._cancel = cancel
         self._pools: list[KvPool] = []
+        self._closed = False
+        self._pools_lock = threading.Lock()
+        """For `_closed` and additions to `_pools`, which threads make."""
+        self._lanes: Lanes | None = None
         self._registered: list[Worker] = []
         self._unregister_ns = int(min(config.timeout_s, _UNREGISTER_WITHIN_S) * NS_PER_S)
         self.workers: list[Worker] = []
@@ -71,9 +86,8 @@ class Workforce:
         await self._require_room()
         patterns = group_patterns(content_seed(config.seed, config.cache_salt), config.spec)
         for rank in range(config.tp_size):
-            make = partial(self._make_pool, rank, patterns)
-            self._pools.append(await in_thread(self._executor, make))
-            self.workers.append(self._make_worker(rank, open_rpc(rank), self._pools[-1]))
+            pool = await in_thread(self._executor, partial(self._add_pool, rank, patterns))
+            self.workers.append(self._make_worker(rank, open_rpc(rank), pool))
         await gather_all(in_thread(self._executor, partial(self._touch, w)) for w in self.workers)
 
     async def _require_room(self) -> None:
@@ -107,16 +121,39 @@ class Workforce:
         return frozenset(worker.instance_id for worker in self.workers)
 
     def release(self) -> None:
-        """Take our names out of /dev/shm and free the memory, at once."""
-        for pool in self._pools:
+        """Take our names out of /dev/shm and free the memory, at once; for handlers of signals."""
+        for pool in list(self._pools):
             pool.release()
 
-    async def close(self) -> None:
-        """Give all local resources back."""
+    async def close(self, within_s: float) -> None:
+        """Give all local resources back; a device that does not answer is waited for so long."""
         for worker in self.workers:
             await worker.mode.close()
+        with self._pools_lock:
+            self._closed = True
+        closing = []
         for pool in self._pools:
-            pool.close()
+            if pool.asynchronous:
+                closing.append(asyncio.ensure_future(in_thread(self._executor, pool.close)))
+            else:
+                pool.close()
+        if closing:
+            done, _ = await asyncio.wait(closing, timeout=within_s)
+            for closed in done:
+                closed.result()
+
+    def _add_pool(self, rank: int, patterns: Sequence[GroupPattern]) -> KvPool:
+        """Make a rank's pool, and keep it in mind; blocks.
+
+        Nobody may wait for it any more: then it is closed here.
+        """
+        pool = self._make_pool(rank, patterns)
+        with self._pools_lock:
+            if not self._closed:
+                self._pools.append(pool)
+                return pool
+        pool.close()
+        raise WorkCancelledError
 
     def _make_pool(self, rank: int, patterns: Sequence[GroupPattern]) -> KvPool:
         """Return a rank's pool; blocks."""
@@ -124,7 +161,9 @@ class Workforce:
         blocks_per_chunk = self._chunk_tokens // config.spec.block_size
         if config.mode == "gpu":
             from benchserver.kv.cudapools import make_pool
+            from benchserver.kv.device_lanes import Lanes
 
+            self._lanes = self._lanes or Lanes()
             pool = make_pool(
                 config.spec,
                 patterns,
@@ -134,8 +173,9 @@ class Workforce:
                 ranks=config.tp_size,
                 blocks_per_chunk=blocks_per_chunk,
                 cancel=self._cancel,
+                lanes=self._lanes,
             )
-            self.slow_kernels = pool.kernels_note
+            self.slow_kernels = self.slow_kernels or pool.kernels_note
             return pool
         return HostPool(
             SharedSegment(place_tensors(config.spec)[1], self._cancel),
@@ -224,6 +264,10 @@ class Workforce:
         self._registered.append(worker)  # from now on it may be, so it is taken back at the end
         try:
             await worker.mode.register()
+        except LocalProtocolError as error:
+            raise FatalError(
+                f"rank {worker.rank}: its registration cannot be sent: {one_line(error)}"
+            ) from error
         except CallFailedError as error:
             mode = (
                 ""

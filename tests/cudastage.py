@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from benchserver.refserver.copier import Copier
 from benchserver.refserver.cudainstance import CudaInstance
+from benchserver.refserver.cudaleaving import Leaving
 from benchserver.refserver.cudapages import tensor_over
 from benchserver.refserver.cudastream import Landing, check_event_handle
 from benchserver.refserver.layout import layout_of
@@ -66,6 +68,9 @@ class HostStream:
     def is_idle(self) -> bool:
         return not self.busy
 
+    def close(self) -> None:
+        """Nobody else would use it."""
+
 
 def cuda_handle(
     shape: tuple[int, ...], dtype: str = "float16", *, offset: int = 0, storage_bytes: int = 0
@@ -74,7 +79,7 @@ def cuda_handle(
     items = offset + int(np.prod(shape))
     nbytes = storage_bytes or items * np.dtype(word_of(dtype)).itemsize
     return CudaHandle(
-        share=(0, b"m" * 66, nbytes, 0, b"/torch_1_2_3", 0, b"e" * 64, True),
+        share=(0, b"\x02c" + b"m" * 64, nbytes, 0, b"/torch_1_2_3", 0, b"e" * 64, True),
         dtype=dtype,
         shape=shape,
         stride=contiguous_strides(shape),
@@ -99,6 +104,7 @@ def cpu_instance(
     world_size: int = 1,
     batch_bytes: int = 1 << 20,
     unmap: Callable[[], None] = lambda: None,
+    leaving: Leaving | None = None,
 ) -> tuple[CudaInstance, HostStream]:
     """Return a client whose `memory` the server takes for a GPU's, and its stream."""
     stream = HostStream()
@@ -109,7 +115,9 @@ def cpu_instance(
         dtypes=[handle.dtype for handle in handles],
         tensors=torch_tensors(memory, handles),
         stream=stream,
+        thread=Copier(1, name="refserver-gpu"),
         stopping=threading.Event(),
+        leave=(leaving or Leaving(lambda: True)).add,
         unmap=unmap,
         now_ns=0,
         batch_bytes=batch_bytes,

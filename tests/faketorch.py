@@ -71,7 +71,16 @@ class FakeTensor:
         torch = self._torch
         torch.raise_if("share")
         torch.shared += 1
-        return (0, b"m" * 66, self.nbytes, 512, torch.counters, torch.shared, b"e" * 64, False)
+        return (
+            0,
+            torch.memory_handle,
+            self.nbytes,
+            512,
+            torch.counters,
+            torch.shared,
+            b"e" * 64,
+            False,
+        )
 
 
 class FakeTorch(ModuleType):
@@ -87,6 +96,7 @@ class FakeTorch(ModuleType):
         self.polls = 0
         self.shared = 0
         self.counters = b"/torch_1_2_0"
+        self.memory_handle = b"m" * 66
         # Of this module alone.
         event = type("Event", (FakeEvent,), {"torch": self})
         self.cuda = SimpleNamespace(

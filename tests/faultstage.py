@@ -190,7 +190,9 @@ def empty_stage(tiers: Sequence[Tier] = (), clock: VirtualClock | None = None) -
     finally:
         for coroutine in later:
             coroutine.close()
+        core.cuda.end_threads()
         core.registry.close()
+        core.cuda.close()
         copier.close()
         arena.close()
 

@@ -94,6 +94,7 @@ async def serving(**fields: Any) -> AsyncIterator[Site]:
     finally:
         stop.set()
         await asyncio.wait_for(server, WITHIN_S)
+        assert not [line for line in lines if "unexpected: " in line]
 
 
 class Engine:

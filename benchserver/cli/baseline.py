@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from benchserver.cli.httptoken import hide_from_process_list, read_token
 from benchserver.config import (
     DEFAULT_BLOCK_SIZE,
+    DEFAULT_CUDA_IPC,
     DEFAULT_NUM_BLOCKS,
     RunConfig,
     TransferChoice,
@@ -22,8 +24,13 @@ from benchserver.config import (
     normalize_rpc_url,
     same_file,
 )
-from benchserver.errors import UsageError
+from benchserver.ending import Ending
+from benchserver.errors import FatalError, UsageError
 from shapespec import ShapeSpec, SpecError, parse_shape_spec
+
+if TYPE_CHECKING:
+    from benchserver.embedded import EmbeddedServer
+    from benchserver.result import RunResult
 
 _SEED_BITS = 32
 
@@ -108,13 +115,11 @@ def _overridden(options: Mapping[str, Any], spec: ShapeSpec) -> list[str]:
 
 def run_baseline(ctx: click.Context, options: Mapping[str, Any]) -> int:
     """Run, report, and return the exit code."""
-    config = build_config({**options, "mode": _mode(ctx, options)})
+    mode = _mode(ctx, options)
+    config = build_config({**options, "mode": mode, "cuda_ipc": _cuda_ipc(ctx, options, mode)})
     _check_reports(options["json_path"], options["junit_path"])
     _check_embedded(ctx, options)
-    if config.mode == "gpu":
-        from benchserver.kv.cuda import require_device
-
-        require_device()
+    ending = ctx.ensure_object(Ending)
 
     from benchserver.report.text import TextReporter, make_printer
 
@@ -123,28 +128,53 @@ def run_baseline(ctx: click.Context, options: Mapping[str, Any]) -> int:
     try:
         for text in _overridden(options, config.spec):
             reporter.note(text)
-        return _run(config, options, reporter)
+        return _run(config, options, reporter, ending)
     finally:
         reporter.close()
 
 
-def _run(config: RunConfig, options: Mapping[str, Any], reporter: Any) -> int:
-    from benchserver.embedded import embedded_server
+def _run(config: RunConfig, options: Mapping[str, Any], reporter: Any, ending: Ending) -> int:
+    """Run with whatever it needs; reports are written before the embedded server is stopped."""
     from benchserver.process import run_to_end
+
+    with ExitStack() as needed:
+        try:
+            if config.mode == "gpu":
+                _require_device()
+            if options["embedded"]:
+                server = needed.enter_context(_serving(config, ending))
+                config = replace(config, rpc_url=server.rpc_url, http_url=server.http_url)
+        except FatalError as error:
+            from benchserver.result import result_of_no_run
+
+            nothing = result_of_no_run(config, str(error), interrupted=ending.asked)
+            _write_reports(options, nothing)
+            raise
+        result = run_to_end(config, reporter, ending)
+        _write_reports(options, result)
+    return result.exit_code
+
+
+def _require_device() -> None:
+    from benchserver.kv.cuda import require_device
+
+    require_device()
+
+
+def _serving(config: RunConfig, ending: Ending) -> AbstractContextManager[EmbeddedServer]:
+    from benchserver.embedded import embedded_server
+
+    gpu = config.mode == "gpu"
+    return embedded_server(config.spec, config.tp_size, config.num_tokens, gpu=gpu, ending=ending)
+
+
+def _write_reports(options: Mapping[str, Any], result: RunResult) -> None:
     from benchserver.report.files import json_bytes, junit_document, write_report
 
-    if options["embedded"]:
-        gpu = config.mode == "gpu"
-        with embedded_server(config.spec, config.tp_size, config.num_tokens, gpu=gpu) as server:
-            config = replace(config, rpc_url=server.rpc_url, http_url=server.http_url)
-            result = run_to_end(config, reporter)
-    else:
-        result = run_to_end(config, reporter)
     if options["json_path"] is not None:
         write_report(options["json_path"], json_bytes(result))
     if options["junit_path"] is not None:
         write_report(options["junit_path"], junit_document(result))
-    return result.exit_code
 
 
 def _check_reports(json_path: str | None, junit_path: str | None) -> None:
@@ -163,16 +193,24 @@ def _check_embedded(ctx: click.Context, options: Mapping[str, Any]) -> None:
 
 
 def _mode(ctx: click.Context, options: Mapping[str, Any]) -> str:
-    """Return where the pools lie: --embedded means cpu unless gpu was asked for.
-
-    UsageError if an option is given that the mode has no use for.
-    """
+    """Return where the pools lie: --embedded means cpu unless gpu was asked for."""
     mode: str = options["mode"]
-    if options["embedded"] and not _is_given(ctx, "mode"):
-        mode = "cpu"
-    if mode == "cpu" and _is_given(ctx, "cuda_ipc"):
-        raise UsageError("--cuda-ipc is for --mode gpu, and this run keeps its KV on the host")
-    return mode
+    return "cpu" if options["embedded"] and not _is_given(ctx, "mode") else mode
+
+
+def _cuda_ipc(ctx: click.Context, options: Mapping[str, Any], mode: str) -> str:
+    """Return how a server gets at GPU memory; the default where that never matters.
+
+    UsageError if the command line asks for it in a mode that has no use for it; a variable or a
+    file may hold it for other runs.
+    """
+    asked: str = options["cuda_ipc"]
+    if ctx.get_parameter_source("cuda_ipc") is click.core.ParameterSource.COMMANDLINE:
+        if mode == "cpu":
+            raise UsageError("--cuda-ipc is for --mode gpu, and this run keeps its KV on the host")
+        return asked
+    matters = mode == "gpu" and _transfer(options) is not TransferChoice.ENGINE_DRIVEN
+    return asked if matters else DEFAULT_CUDA_IPC
 
 
 def _is_given(ctx: click.Context, name: str) -> bool:

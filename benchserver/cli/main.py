@@ -10,6 +10,7 @@ import click
 
 from benchserver.cli.configfile import load_config
 from benchserver.cli.types import StrictFloat, StrictInt
+from benchserver.ending import BEFORE, Ending
 from benchserver.errors import EXIT_FAILED, EXIT_USAGE, HarnessError, one_line, os_reason
 
 _COUNT = StrictInt(1, 2**31 - 1)
@@ -23,24 +24,31 @@ class OneLineGroup(click.Group):
     """A group whose errors are one line each: usage exits 2, a fatal error 1."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Run, and exit the process with the documented code."""
+        """Run, and exit the process with the documented code, whatever threads still do."""
+        ending = kwargs.setdefault("obj", Ending())
+        code = self._code(*args, **kwargs)
+        ending.end(code)
+        sys.exit(code)
+
+    def _code(self, *args: Any, **kwargs: Any) -> int:
+        """Run, and return the exit code."""
         kwargs["standalone_mode"] = False
         try:
             code = super().main(*args, **kwargs)
         except click.UsageError as error:
             _complain(_usage_text(error))
-            sys.exit(EXIT_USAGE)
+            return EXIT_USAGE
         except HarnessError as error:
             _complain(str(error))
-            sys.exit(error.exit_code)
+            return error.exit_code
         except OSError as error:
             _complain(f"cannot write: {os_reason(error)}")
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is buffered goes nowhere
-            sys.exit(EXIT_FAILED)
+            return EXIT_FAILED
         except (click.Abort, KeyboardInterrupt):
-            _complain("interrupted before the run began: nothing is proven")
-            sys.exit(EXIT_FAILED)
-        sys.exit(code if isinstance(code, int) else 0)
+            _complain(BEFORE)
+            return EXIT_FAILED
+        return code if isinstance(code, int) else 0
 
 
 def _usage_text(error: click.UsageError) -> str:

@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from benchserver.cli.exposure import exposure_line, shown_host
 from benchserver.cli.httptoken import hide_from_process_list, read_token
+from benchserver.errors import EXIT_FAILED, EXIT_OK
+from benchserver.refserver import cudamark
 from benchserver.refserver.config import ServerConfig
+from benchserver.refserver.cudaruntime import must_leave_at_once
 from benchserver.refserver.server import serve
 from benchserver.refserver.tiers.config import MockConfig
 from benchserver.refserver.tiers.url import parse_tier_url
 
 _GIB = 1 << 30
+_SAY_WITHIN_S = 1.0
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run_server(options: Mapping[str, Any]) -> int:
-    """Serve until SIGINT, SIGTERM, SIGHUP or (hidden) the end of standard input; return 0."""
+    """Serve until SIGINT, SIGTERM, SIGHUP or (hidden) the end of standard input; return 0.
+
+    Does not return, but ends the process, where a thread is stuck in CUDA or loads torch.
+    """
     token = read_token(options["http_token"], options["http_token_file"])
     if token:
         hide_from_process_list(token)
@@ -55,7 +64,26 @@ def run_server(options: Mapping[str, Any]) -> int:
         # Python takes its handlers out before it exits, and a late signal would kill it then.
         for number in _STOP_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
-    return 0
+        if must_leave_at_once():
+            _leave(EXIT_OK if sys.exc_info()[0] is None else EXIT_FAILED)
+    return EXIT_OK
+
+
+def _leave(code: int) -> None:
+    """End the process now, or, where an error is still to be said, in a moment.
+
+    Python's own way would wait for threads that may never end.
+    """
+
+    def end() -> None:
+        cudamark.remove()
+        os._exit(code)
+
+    if code == EXIT_OK:
+        end()
+    late = threading.Timer(_SAY_WITHIN_S, end)
+    late.daemon = True
+    late.start()
 
 
 def fault_lines() -> list[str]:

@@ -15,6 +15,7 @@ import importlib.util
 import os
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from benchserver.kv.cudamemory import CudaMemory
 from benchserver.kv.device_choice import Kernels, choose_contents
 from benchserver.kv.device_chunks import Chunks
 from benchserver.kv.device_faults import FirstFault, Flags, Found, fetch_flags, layer_evidence
+from benchserver.kv.device_lanes import Lanes
 from benchserver.kv.device_layout import GroupView, view_pool
 from benchserver.kv.device_pages import (
     COUNT_AT,
@@ -53,6 +55,12 @@ _EXTRA = "pip install 'bench-server[gpu]'"
 
 def device_count() -> int:
     """Return how many CUDA devices the driver offers; 0 without a driver."""
+    # In a thread, for handlers of signals: the driver may take seconds to start.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(_ask_driver).result()
+
+
+def _ask_driver() -> int:
     try:
         driver = ctypes.CDLL("libcuda.so.1")
         count = ctypes.c_int(0)
@@ -67,40 +75,53 @@ def require_device() -> None:
     """Raise FatalError without a CUDA device or without torch; quick, and imports nothing."""
     if device_count() == 0:
         raise FatalError("--mode gpu: this machine has no usable CUDA device; use --mode cpu")
-    if importlib.util.find_spec("torch") is None:
+    try:
+        missing = importlib.util.find_spec("torch") is None
+    except (ImportError, ValueError, AttributeError):
+        missing = False  # there is something of that name; whoever loads it will say what
+    if missing:
         raise FatalError(f"--mode gpu: PyTorch is not installed; {_EXTRA}, or use --mode cpu")
 
 
 def require_cuda() -> None:
     """Raise FatalError unless torch can use a CUDA device; imports torch, which takes seconds."""
     require_device()
+    version, built_for, usable = _load_torch()
+    if built_for is None:
+        raise FatalError(
+            f"--mode gpu: PyTorch {version} is built without CUDA; install one that is built with "
+            "it, or use --mode cpu"
+        )
+    if not usable:
+        raise FatalError(
+            f"--mode gpu: PyTorch {version}, built for CUDA {built_for}, finds no usable device: "
+            "the driver may be too old for it; use --mode cpu"
+        )
+
+
+def _load_torch() -> tuple[str, str | None, bool]:
+    """Return torch's version, the CUDA that it is built for, and whether it can use a device."""
     # At exit torch warns of memory that a server has not given back, and the result has said so.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
         import torch
-    except (ImportError, OSError) as error:
+
+        return str(torch.__version__), torch.version.cuda, bool(torch.cuda.is_available())
+    # A broken installation raises whatever it likes, SystemExit too; a folder of that name is a
+    # module without attributes.
+    except BaseException as error:
         raise FatalError(
-            f"--mode gpu: PyTorch cannot be loaded ({one_line(error, 200)}); "
-            f"{_EXTRA}, or use --mode cpu"
+            f"--mode gpu: PyTorch cannot be loaded ({type(error).__name__}: "
+            f"{one_line(error, 200)}); {_EXTRA}, or use --mode cpu"
         ) from error
-    if torch.version.cuda is None:
-        raise FatalError(
-            f"--mode gpu: PyTorch {torch.__version__} is built without CUDA; install one that is "
-            "built with it, or use --mode cpu"
-        )
-    if not torch.cuda.is_available():
-        raise FatalError(
-            f"--mode gpu: PyTorch {torch.__version__}, built for CUDA {torch.version.cuda}, finds "
-            "no usable device: the driver may be too old for it; use --mode cpu"
-        )
 
 
 class CudaPool:
     """One rank's pool on a GPU; see `benchserver.kv.pool.KvPool`.
 
     Memory and events belong to the pool.  All fills, poisons and comparisons run on `stream`, the
-    events' own; chunks are copied on a stream a thread (see `device_chunks` for what each thread
-    pins).  The tensor may also be on torch's CPU device, with `stream` None.
+    events' own; chunks are copied on the streams of `lanes` (see `device_lanes` for what they pin),
+    which pools may share.  The tensor may also be on torch's CPU device, with `stream` None.
 
     `kernels` says whether Triton or torch writes and compares the content: afterwards
     `kernels_note` is empty if it is Triton, else why it is not.  `content_rank` is the rank whose
@@ -124,6 +145,7 @@ class CudaPool:
         blocks_per_chunk: int,
         cancel: threading.Event,
         kernels: Kernels = "auto",
+        lanes: Lanes | None = None,
     ) -> None:
         self._queue = DeviceQueue(memory.device, events.stream)
         self._spec = spec
@@ -154,7 +176,7 @@ class CudaPool:
             self._contents, self.kernels_note = choice.contents, choice.note
             self._view.write_canaries()
         self._chunks = Chunks(
-            self._view, self._queue, blocks_per_chunk=blocks_per_chunk, cancel=cancel
+            self._view, self._queue, blocks_per_chunk=blocks_per_chunk, cancel=cancel, lanes=lanes
         )
 
     @property
@@ -348,7 +370,7 @@ class CudaPool:
     def hashed_slices(self, block_ids: Sequence[int]) -> Iterator[U8]:
         """Yield what the digest of a chunk is made of, in order, slice by slice.
 
-        A slice lies in pinned memory of this thread, and is valid until the next is asked for.
+        A slice lies in pinned memory, and is valid until the next is asked for.
         """
         self._check_blocks(block_ids)
         return self._chunks.hashed_slices(block_ids)

@@ -22,6 +22,9 @@ from benchserver.kv import segment
 
 _TOKEN_BYTES = 8
 
+_marks: list[ProcessMark] = []
+"""Every mark that this process has ever placed: one a pool."""
+
 
 class ProcessMark:
     """One memory's mark, from its making on."""
@@ -37,13 +40,17 @@ class ProcessMark:
             flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC
             self._descriptor = os.open(self._path, flags, 0o600)
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _marks.append(self)
 
     def remove(self) -> None:
         """Take the mark away."""
-        if self._descriptor >= 0:
-            self._path.unlink(missing_ok=True)
-            os.close(self._descriptor)
-            self._descriptor = -1
+        if self._descriptor < 0:
+            return
+        self._path.unlink(missing_ok=True)
+        # A thread may be at it, too, while the process leaves.
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 @functools.cache
@@ -58,6 +65,18 @@ def remove_events_at_exit() -> None:
 def _remove_events_of(pid: int) -> None:
     if os.getpid() == pid:  # no child of it
         remove_files(event_files(pid))
+
+
+def remove_own_files() -> None:
+    """Take away all that this process and its torch have in /dev/shm, before an os._exit.
+
+    torch, which would miss its files, must not come to its own end after this.
+    """
+    if not _marks:
+        return  # it has none; of another container, a process with our pid may have some
+    remove_files([*counter_files(os.getpid()), *event_files(os.getpid())])
+    for mark in list(_marks):
+        mark.remove()
 
 
 def event_files(pid: int) -> list[Path]:

@@ -16,7 +16,8 @@ from typing import Any, Literal
 from benchserver.errors import FatalError, one_line
 from benchserver.kv.cudadriver import DriverError, allocation_base, memory_handle
 from benchserver.kv.cudamark import ProcessMark, counter_files, event_files, remove_files
-from protocol.handles import CudaHandle, CudaRawHandle
+from protocol.errors import LocalProtocolError
+from protocol.handles import CudaHandle, CudaRawHandle, handle_to_wire
 from shapespec import DTYPES
 
 CudaIpc = Literal["torch", "driver"]
@@ -84,12 +85,18 @@ class CudaMemory:
 
         try:
             with torch.cuda.device(self.device):
+                handle: CudaHandle | CudaRawHandle
                 if self._ipc == "torch":
-                    return self._shared(dtype, shape, stride, offset)
-                # The driver wants the device's context in this thread, which this makes current.
-                torch.cuda.synchronize(self.device)
-                return self._raw(dtype, shape, stride, offset)
-        except (RuntimeError, DriverError) as error:
+                    handle = self._shared(dtype, shape, stride, offset)
+                else:
+                    # The driver wants the device's context in this thread: this makes it current.
+                    torch.cuda.synchronize(self.device)
+                    handle = self._raw(dtype, shape, stride, offset)
+            # What cannot be sent is known here, where it can be said what to do: handles of
+            # expandable segments grow with the memory.
+            handle_to_wire(handle)
+            return handle
+        except (RuntimeError, DriverError, LocalProtocolError) as error:
             raise FatalError(
                 f"--cuda-ipc {self._ipc}: the KV pool on {self.device} cannot be exported "
                 f"({torch_reason(error)}); {_HINTS[self._ipc]}"

@@ -9,6 +9,7 @@ from benchserver.errors import FatalError
 from benchserver.kv.cuda import CudaPool, require_cuda
 from benchserver.kv.cudaevents import CudaEvents
 from benchserver.kv.cudamemory import CudaIpc, CudaMemory, require_device_room, torch_reason
+from benchserver.kv.device_lanes import Lanes
 from benchserver.kv.host import place_tensors
 from benchserver.kv.pattern import GroupPattern
 from benchserver.kv.placement import RankDevice, device_numbers
@@ -26,13 +27,14 @@ def assign_devices(ranks: int, nbytes: int) -> list[RankDevice]:
     try:
         numbers = device_numbers(ranks, torch.cuda.device_count())
         facts = [torch.cuda.get_device_properties(number) for number in numbers]
-    except RuntimeError as error:
+        devices = [
+            RankDevice(rank=rank, number=number, name=fact.name, uuid=str(fact.uuid).lower())
+            for rank, (number, fact) in enumerate(zip(numbers, facts, strict=True))
+        ]
+    except (RuntimeError, AssertionError, AttributeError) as error:
         raise FatalError(f"--mode gpu: CUDA does not start: {torch_reason(error)}") from error
     require_device_room(nbytes, numbers)
-    return [
-        RankDevice(rank=rank, number=number, name=fact.name, uuid=str(fact.uuid).lower())
-        for rank, (number, fact) in enumerate(zip(numbers, facts, strict=True))
-    ]
+    return devices
 
 
 def make_pool(
@@ -45,8 +47,12 @@ def make_pool(
     ranks: int,
     blocks_per_chunk: int,
     cancel: threading.Event,
+    lanes: Lanes | None = None,
 ) -> CudaPool:
-    """Return a rank's pool in the memory of its device; FatalError if it cannot be made."""
+    """Return a rank's pool in the memory of its device; FatalError if it cannot be made.
+
+    Pools that share `lanes` pin no more memory than one does.
+    """
     import torch
 
     memory = CudaMemory(place_tensors(spec)[1], device=device.number, ipc=ipc)
@@ -61,6 +67,7 @@ def make_pool(
             ranks=ranks,
             blocks_per_chunk=blocks_per_chunk,
             cancel=cancel,
+            lanes=lanes,
         )
     except BaseException:
         memory.close()

@@ -79,7 +79,7 @@ def _triton_content(
         return None, f"Triton cannot be imported ({_reason(error)})"
     # Triton, the C compiler that it calls, and the driver fail in ways of their own, and a
     # container without a compiler is common; a device that is really broken fails again at once.
-    except Exception as error:  # noqa: BLE001
+    except (Exception, SystemExit) as error:  # noqa: BLE001
         return None, f"a first Triton kernel failed ({_reason(error)})"
     return (None, f"a first Triton kernel {seen}") if seen else (content, "")
 
@@ -119,5 +119,5 @@ def _try(
     return ""
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     return one_line(f"{type(error).__name__}: {error}", _SHOWN_CHARS)

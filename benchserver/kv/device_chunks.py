@@ -1,8 +1,8 @@
 """Whole chunks between pages on a device and the host: for digests, and for engine_driven.
 
-Every thread has a lane of its own: a stream beside the pool's, and a pinned buffer of the host,
-which holds at most one slice of a chunk.  The device gathers a slice's pages into one piece, the
-copy engine brings it to the buffer, and meanwhile other threads hash theirs.
+A thread borrows a lane: a stream beside the pool's, and a pinned buffer of the host, which holds at
+most one slice of a chunk.  The device gathers a slice's pages into one piece, the copy engine
+brings it to the buffer, and meanwhile other threads hash theirs.
 """
 
 from __future__ import annotations
@@ -11,19 +11,16 @@ import contextlib
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from benchserver.kv import device_lanes
+from benchserver.kv.device_lanes import Lane, Lanes
 from benchserver.kv.device_layout import GroupView, PoolView
 from benchserver.kv.device_queue import DeviceQueue
 from benchserver.kv.pattern import U8
 from benchserver.kv.segment import WorkCancelledError
-
-SLICE_BYTES = 32 << 20
-"""At most this much pinned memory a thread (or one page, if that is larger): 16 threads pin
-512 MiB.  Smaller slices would pay the device's latency too often."""
 
 Box = tuple[slice, slice, slice]
 
@@ -67,7 +64,7 @@ def lane_bytes(views: Sequence[GroupView], blocks_per_chunk: int) -> int:
         len(view.layers) * view.planes * blocks_per_chunk * page
         for view, page in zip(views, pages, strict=True)
     ]
-    return max(*pages, min(SLICE_BYTES, max(chunks)))
+    return max(*pages, min(device_lanes.SLICE_BYTES, max(chunks)))
 
 
 def is_widened(view: GroupView) -> bool:
@@ -80,59 +77,6 @@ def hashed_bytes(view: GroupView, nbytes: int) -> int:
     return 2 * nbytes if is_widened(view) else nbytes
 
 
-class Lane:
-    """One thread's way between the device and the host.  Every method waits for its copy."""
-
-    def __init__(self, device: Any, nbytes: int) -> None:
-        """Make a stream on the device, and a buffer of `nbytes` bytes."""
-        import torch
-
-        on_host = device.type == "cpu"
-        self.stream: Any = None if on_host else torch.cuda.Stream(device)
-        self._host: Any = torch.empty(nbytes, dtype=torch.uint8, pin_memory=not on_host)
-
-    @contextlib.contextmanager
-    def after(self, stream: Any) -> Iterator[None]:
-        """Work on the lane's stream, behind what has been submitted to another."""
-        import torch
-
-        if self.stream is None:
-            yield
-            return
-        self.stream.wait_stream(stream)
-        with torch.cuda.stream(self.stream):
-            yield
-
-    def fetch(self, pages: Any, blocks: Any, *, widen: bool) -> U8:
-        """Return the pages of blocks (axis 2) as bytes; valid until the lane is used again.
-
-        `widen` takes them as bfloat16 and makes float32 of them.
-        """
-        import torch
-
-        part = pages.index_select(2, blocks).reshape(-1)
-        if widen:
-            # The sign that int32 gets is shifted out; what comes in are the zeros of a float32.
-            part = part.view(torch.int16).to(torch.int32).bitwise_left_shift_(16)
-        part = part.view(torch.uint8)
-        host = self._host[: part.numel()]
-        host.copy_(part, non_blocking=True)
-        if self.stream is not None:
-            self.stream.synchronize()
-        data: U8 = host.numpy()
-        return data
-
-    def put(self, data: U8, pages: Any, blocks: Any, stream: Any) -> None:
-        """Write bytes to the pages of blocks (axis 2), on the current stream, which is `stream`."""
-        host = self._host[: data.size]
-        np.copyto(host.numpy(), data)
-        shape = (pages.shape[0], pages.shape[1], blocks.numel(), pages.shape[3])
-        part = host.to(pages.device, non_blocking=True).view(pages.dtype).view(shape)
-        pages.index_copy_(2, blocks, part)
-        if stream is not None:
-            stream.synchronize()
-
-
 class Chunks:
     """Copies chunks of a pool.  Every method may be called by many threads at once."""
 
@@ -143,51 +87,57 @@ class Chunks:
         *,
         blocks_per_chunk: int,
         cancel: threading.Event,
+        lanes: Lanes | None = None,
     ) -> None:
-        """`queue` is the pool's: chunks are read behind what it has been given so far."""
+        """`queue` is the pool's: chunks are read behind what it has been given so far.
+
+        `lanes` are shared with other pools, or the pool's own.
+        """
         self._groups = view.groups
         self._queue = queue
         self._cancel = cancel
         self._lane_bytes = lane_bytes(view.groups, blocks_per_chunk)
-        self._lanes = threading.local()
+        self._lanes = lanes or Lanes()
 
     def hashed_slices(self, block_ids: Sequence[int]) -> Iterator[U8]:
         """Yield what the digest of a chunk is made of, in order, slice by slice.
 
-        A slice lies in pinned memory of this thread, and is valid until the next is asked for.
+        A slice lies in pinned memory, and is valid until the next is asked for.
         """
-        lane = self._lane()
-        for view in self._groups:
-            widen, page = is_widened(view), hashed_bytes(view, view.page_bytes)
-            for box in self._boxes(len(view.layers), view.planes, block_ids, page):
-                if self._cancel.is_set():
-                    raise WorkCancelledError
-                with self._queue.working("read a chunk"), lane.after(self._queue.stream):
-                    ids = self._queue.upload(block_ids[box[2]])
-                    data = lane.fetch(view.pages[box[:2]], ids, widen=widen)
-                yield data
+        with self._lane() as lane:
+            for view in self._groups:
+                widen, page = is_widened(view), hashed_bytes(view, view.page_bytes)
+                for box in self._boxes(len(view.layers), view.planes, block_ids, page):
+                    if self._cancel.is_set():
+                        raise WorkCancelledError
+                    with self._queue.working("read a chunk"), lane.after(self._queue.stream):
+                        ids = self._queue.upload(block_ids[box[2]])
+                        data = lane.fetch(view.pages[box[:2]], ids, widen=widen)
+                    yield data
 
     def gather(self, group: int, block_ids: Sequence[int], out: npt.NDArray[np.uint8]) -> None:
         """Copy a chunk object of a group out of the blocks; ValueError if `out` does not fit."""
         view = self._groups[group]
         target = _flat_object(view, len(block_ids), out)
-        pages, lane = view.pages.transpose(0, 1), self._lane()
-        for box in self._boxes(view.planes, len(view.layers), block_ids, view.page_bytes):
-            with self._queue.working("read a chunk"), lane.after(self._queue.stream):
-                ids = self._queue.upload(block_ids[box[2]])
-                data = lane.fetch(pages[box[:2]], ids, widen=False)
-            part = target[box]
-            part[...] = data.reshape(part.shape)
+        pages = view.pages.transpose(0, 1)
+        with self._lane() as lane:
+            for box in self._boxes(view.planes, len(view.layers), block_ids, view.page_bytes):
+                with self._queue.working("read a chunk"), lane.after(self._queue.stream):
+                    ids = self._queue.upload(block_ids[box[2]])
+                    data = lane.fetch(pages[box[:2]], ids, widen=False)
+                part = target[box]
+                part[...] = data.reshape(part.shape)
 
     def scatter(self, group: int, block_ids: Sequence[int], data: npt.NDArray[np.uint8]) -> None:
         """Copy a chunk object into the blocks, which hold it then; ValueError if it is no such."""
         view = self._groups[group]
         source = _flat_object(view, len(block_ids), data)
-        pages, lane = view.pages.transpose(0, 1), self._lane()
-        for box in self._boxes(view.planes, len(view.layers), block_ids, view.page_bytes):
-            with self._queue.working("write a chunk"):
-                ids = self._queue.upload(block_ids[box[2]])
-                lane.put(source[box].reshape(-1), pages[box[:2]], ids, self._queue.stream)
+        pages = view.pages.transpose(0, 1)
+        with self._lane() as lane:
+            for box in self._boxes(view.planes, len(view.layers), block_ids, view.page_bytes):
+                with self._queue.working("write a chunk"):
+                    ids = self._queue.upload(block_ids[box[2]])
+                    lane.put(source[box].reshape(-1), pages[box[:2]], ids, self._queue.stream)
 
     def _boxes(
         self, outer: int, inner: int, block_ids: Sequence[int], page_bytes: int
@@ -200,13 +150,13 @@ class Chunks:
             limit=self._lane_bytes,
         ).boxes()
 
-    def _lane(self) -> Lane:
-        """Return this thread's lane, which ends with the thread or with this."""
-        lane: Lane | None = getattr(self._lanes, "lane", None)
-        if lane is None:
+    @contextlib.contextmanager
+    def _lane(self) -> Iterator[Lane]:
+        """Borrow a lane that is large enough for this pool."""
+        with self._lanes.borrowed() as lane:
             with self._queue.working(f"{self._lane_bytes} bytes of pinned host memory"):
-                lane = self._lanes.lane = Lane(self._queue.device, self._lane_bytes)
-        return lane
+                lane.prepare(self._queue.device, self._lane_bytes)
+            yield lane
 
 
 def _flat_object(

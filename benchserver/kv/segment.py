@@ -63,15 +63,17 @@ class SharedSegment:
 
     def link(self, name: str) -> None:
         """Give the segment a name, so that a server can map it."""
+        # Known before it is there: a handler of signals may take it away right after.
+        self._name = name
         try:
             # With a directory descriptor Python calls linkat(2), which follows /proc's link.
             with _opened_directory(SHM_DIR) as directory:
                 os.link(f"/proc/self/fd/{self._fd}", name, dst_dir_fd=directory)
         except OSError as error:
+            self._name = ""
             raise FatalError(
                 f"shared memory: cannot name the segment {SHM_DIR / name}: {error.strerror}"
             ) from error
-        self._name = name
 
     def unlink(self) -> None:
         """Take the name away; mappings stay valid.  Does nothing without a name."""

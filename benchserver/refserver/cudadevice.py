@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
-import functools
-import os
+import traceback
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from benchserver.errors import one_line
@@ -20,7 +17,6 @@ _PORTABLE = 1
 """cudaHostRegisterPortable: pinned for all devices."""
 
 _SHOWN_CHARS = 200
-_SHM_DIR = Path("/dev/shm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +40,7 @@ def refusing(what: str) -> Iterator[None]:
         raise RefusalError(f"{what}: {reason_of(error)}") from error
 
 
-def reason_of(error: Exception) -> str:
+def reason_of(error: BaseException) -> str:
     """Return what torch says first; the lines after it are advice on debugging torch."""
     lines = str(error).strip().splitlines()
     return one_line(lines[0] if lines else type(error).__name__, _SHOWN_CHARS)
@@ -53,21 +49,43 @@ def reason_of(error: Exception) -> str:
 def visible_devices() -> Mapping[str, Device]:
     """Load torch and return the devices by uuid, as torch writes it in lower case.
 
-    RefusalError if there is no torch, or no device that it can use.
+    RefusalError if there is no torch, or no device that it can use, for whatever reason.
     """
     try:
         import torch
-    except (ImportError, OSError) as error:  # OSError: a library of it cannot be loaded
+
+        version, cuda_version = torch.__version__, torch.version.cuda
+    except BaseException as error:
+        # A torch that is broken, or is none, may raise anything, SystemExit too.
         raise RefusalError(
-            f"GPU clients need PyTorch in this server ({reason_of(error)}); "
+            f"GPU clients need PyTorch in this server ({_kind_of(error)}{reason_of(error)}); "
             "pip install 'bench-server[gpu]'"
         ) from error
-    if torch.version.cuda is None:
+    if cuda_version is None:
         raise RefusalError(
-            f"GPU clients need a PyTorch with CUDA, this one ({torch.__version__}) has none; "
+            f"GPU clients need a PyTorch with CUDA, this one ({version}) has none; "
             "install a CUDA build of torch"
         )
-    with warnings.catch_warnings(), refusing("CUDA cannot be used"):
+    try:
+        return _devices()
+    except RefusalError:
+        raise
+    except Exception as error:
+        raise RefusalError(
+            f"CUDA cannot be used: {_kind_of(error, RuntimeError)}{reason_of(error)}"
+        ) from error
+
+
+def _kind_of(error: BaseException, *plain: type[Exception]) -> str:
+    """Return the type of an error, but for those whose text says all."""
+    plain = plain or (ImportError, OSError)  # OSError: a library of torch's cannot be loaded
+    return "" if isinstance(error, plain) or not str(error) else f"{type(error).__name__}: "
+
+
+def _devices() -> Mapping[str, Device]:
+    import torch
+
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the error below says it in one line
         if not torch.cuda.is_available():
             raise RefusalError(
@@ -82,6 +100,17 @@ def visible_devices() -> Mapping[str, Device]:
             for ordinal in range(torch.cuda.device_count())
             for properties in [torch.cuda.get_device_properties(ordinal)]
         }
+
+
+def drop_frames(error: BaseException | None) -> None:
+    """Let go of what the functions held that an error ended.
+
+    A tensor that an error keeps is freed wherever that is dropped; that must not be on the event
+    loop, for it may wait.
+    """
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def pin(memory: Bytes) -> str:
@@ -112,26 +141,11 @@ def unpin(memory: Bytes) -> None:
         torch.cuda.cudart().cudaHostUnregister(memory.ctypes.data)
 
 
-@functools.cache
-def remove_events_at_exit() -> None:
-    """Let the file in which the CUDA driver keeps our events for others go with this process.
-
-    The driver leaves it for good, even after an orderly end (measured with driver 580); and not
-    before the end: every new client opens it by name.
-    """
-    atexit.register(_remove_events_of, os.getpid())
-
-
-def _remove_events_of(pid: int) -> None:
-    if os.getpid() != pid:
-        return  # a child of it
-    for path in _SHM_DIR.glob(f"cuda.shm.*.{pid:x}.*"):
-        with suppress(OSError):
-            path.unlink()
-
-
 def give_back_unused() -> None:
-    """Let go of memory that nobody uses any more: other processes', and what torch keeps."""
+    """Let go of memory that nobody uses any more: other processes', and what torch keeps.
+
+    May wait for all streams.
+    """
     import torch
 
     # A device in an error state refuses; the process's end frees it then.

@@ -56,7 +56,7 @@ class OpenHandles:
 
 
 def bytes_behind(ordinal: int, pointer: int) -> int:
-    """Return how large the allocation at an address is, or 0 where the driver does not say."""
+    """Return how many bytes of an allocation begin at an address; 0: the driver does not say."""
     base, size = ctypes.c_uint64(0), ctypes.c_size_t(0)
     try:
         with _context_of(ordinal):
@@ -64,7 +64,7 @@ def bytes_behind(ordinal: int, pointer: int) -> int:
             _call("cuMemGetAddressRange_v2", *arguments)
     except RefusalError:
         return 0
-    return size.value if base.value == pointer else 0
+    return max(0, base.value + size.value - pointer)
 
 
 def _open(ordinal: int, handle: bytes) -> int:

@@ -1,8 +1,8 @@
 """A registered client whose KV tensors lie on a GPU: the twin of `registry.MappedInstance`.
 
-Everything that touches the device is submitted to the instance's own stream, from any thread; a
-lock keeps two transfers from using the staging buffer in turns.  Memory is unmapped only when
-nothing is under way: a stream that does not come to its end keeps it until the process ends.
+Everything that touches the device is submitted to the instance's own stream, from its own thread:
+a client whose events never complete may hold up both, and nobody else.  Memory is unmapped only
+when nothing is under way: a stream that does not come to its end keeps it until the process ends.
 
 A client that was killed stays registered until it is reaped, as with the real server; its GPU
 memory is taken until then, for CUDA frees what is mapped elsewhere only after the last unmapping.
@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 
+from benchserver.refserver.copier import Copier
 from benchserver.refserver.cudadevice import refusing
 from benchserver.refserver.cudapages import (
     Move,
@@ -32,7 +34,7 @@ from benchserver.refserver.cudapages import (
     store_batch,
     write_blocks,
 )
-from benchserver.refserver.cudastream import STOP_WITHIN_NS, Landing, Stream, wait_until
+from benchserver.refserver.cudastream import Landing, Stream, wait_until
 from benchserver.refserver.layout import BLOCK_AXIS, Format, KvLayout
 from benchserver.refserver.refusal import RefusalError
 from benchserver.refserver.tenancy import Liveness, Tenancy
@@ -40,8 +42,22 @@ from benchserver.refserver.transfer import ObjectCopy, Pages, word_of
 
 T = TypeVar("T")
 
+BUSY = "the GPU is still busy with what this client ordered before"
+"""Why something is refused that can only be done once all is done."""
+
+Leave: TypeAlias = Callable[[Callable[[], bool], Callable[[], None]], "Future[None]"]
+
 BATCH_BYTES = 256 << 20
 """Of staging on the device, and as much again while it is filled."""
+
+
+_FEW_IDS = 16
+"""Up to this many indices torch has other kernels to gather and scatter by."""
+
+
+def _warm_counts(blocks_per_chunk: int) -> list[int]:
+    """Return numbers of objects that together take every kernel: one, several, many blocks."""
+    return sorted({1, 2, _FEW_IDS // blocks_per_chunk + 1})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,24 +91,34 @@ class CudaInstance:
         dtypes: Sequence[str],
         tensors: Sequence[Tensor],
         stream: Stream,
+        thread: Copier,
         stopping: threading.Event,
+        leave: Leave,
         unmap: Callable[[], None],
         now_ns: int,
         batch_bytes: int = BATCH_BYTES,
     ) -> None:
-        """`unmap` lets go of the tensors' memory; it is called once nothing refers to them here."""
+        """`unmap` lets go of the tensors' memory; it is called once nothing refers to them here.
+
+        `leave`, which returns at once, is given what asks whether that may be, and what does it.
+        `thread`, a single one, is for the methods that touch the device.
+        """
         self.model_name = model_name
         self.world_size = world_size
         self.layout = layout
         self.dtypes = tuple(dtypes)
         self.liveness = Liveness(last_seen_ns=now_ns)
         self.tenancy = Tenancy(self._let_go)
+        self.thread = thread
+        self.gone: Future[None] | None = None
+        """Done when the memory is unmapped; None: it is in use."""
         self._stream = stream
         self._stopping = stopping
+        self._leave = leave
         self._unmap = unmap
         self._batch_bytes = batch_bytes
-        self._lock = threading.Lock()
         self._staging: Tensor = None
+        self._kept: list[Any] = []
         self._tensors = list(tensors)
         self._pages = [group_pages(tensors, group) for group in layout.groups]
 
@@ -120,16 +146,23 @@ class CudaInstance:
         import torch
 
         batches, table = cut_into_batches(self.layout, copies, self._batch_bytes)
-        with self._lock, refusing("copies on the GPU"), self._stream.running():
-            # What may be refused comes first: from then on, memory is being written.  And the ids
-            # before the wait: a copy of pageable memory may block until the stream gets to it.
+        with refusing("copies on the GPU"), self._stream.running():
+            # What may be refused comes first: from then on, memory is being written.
             staging = self._staging_of(staging_bytes(batches))
-            host_ids = torch.from_numpy(table)
-            ids = host_ids.to(self._stream.device, non_blocking=True)
-            self._stream.wait_for(event)
-            for batch in batches:
-                move(self._pages[batch.group], batch, ids, staging)
-            return self._stream.record((copies, host_ids))
+            with self._stream.beside():
+                # A copy of pageable memory may block until its stream gets to it: not in ours.
+                ids = torch.from_numpy(table).to(self._stream.device)
+            landed = False
+            try:
+                self._stream.wait_for(event)
+                for batch in batches:
+                    move(self._pages[batch.group], batch, ids, staging)
+                landing = self._stream.record((copies, ids))
+                landed = True
+            finally:
+                if not landed:
+                    self._kept.append((copies, ids))  # some of the work may be under way
+            return landing
 
     def _staging_of(self, nbytes: int) -> Tensor:
         import torch
@@ -143,25 +176,31 @@ class CudaInstance:
         """Run every kernel of a transfer once, on scratch memory but for reads of block 0.
 
         CUDA loads a kernel when it first runs, which takes time, and may wait for all streams.
+        Returns before they are done.
         """
         import torch
 
-        with self._lock, refusing("kernels on the GPU"), self._stream.running():
+        with refusing("kernels on the GPU"), self._stream.running():
             device = self._stream.device
             for group, pages in zip(self.layout.groups, self._pages, strict=True):
-                objects = torch.empty(2 * group.nbytes, dtype=torch.uint8, device=device)
-                ids = torch.zeros(2 * group.blocks_per_chunk, dtype=torch.int64, device=device)
-                gather(pages, ids, objects)
                 scratch = tuple((first, part[:, :, :1].clone()) for first, part in pages.parts)
-                scatter(replace(pages, parts=scratch), ids, objects)
-            self._await(self._stream.is_idle)
+                for count in _warm_counts(group.blocks_per_chunk):
+                    objects = torch.empty(count * group.nbytes, dtype=torch.uint8, device=device)
+                    for skip in (0, 1)[: group.blocks_per_chunk]:
+                        number = count * (group.blocks_per_chunk - skip)
+                        ids = torch.zeros(number, dtype=torch.int64, device=device)
+                        if not skip:
+                            gather(pages, ids, objects)
+                        scatter(replace(pages, parts=scratch), ids, objects, skip)
 
-    def completed_event(self) -> bytes:
-        """Return the handle of an event that has completed."""
+    def submit_nothing(self) -> Landing:
+        """Return the end of no work at all, which waits for no other."""
         with refusing("an event on the GPU"), self._stream.beside():
-            landing = self._stream.record()
-            self._await(landing.is_done)
-            return landing.handle
+            return self._stream.record()
+
+    def is_idle(self) -> bool:
+        """Tell whether all that was submitted is done; RefusalError if the device failed."""
+        return self._stream.is_idle()
 
     def order_after(self, event: bytes) -> None:
         """Let what is submitted from now on wait for a client's event."""
@@ -196,25 +235,27 @@ class CudaInstance:
         block_ids: Sequence[int],
         blocks_per_chunk: int,
     ) -> T:
-        """Return what a function of `checksums` makes of the layers, once transfers are done."""
+        """Return what a function of `checksums` makes of the layers; any thread may call.
+
+        The instance must be idle, or this is of what transfers have left by then.
+        """
         with refusing("digests of GPU memory"), self._stream.beside():
-            self._await(self._stream.is_idle)
             return digest(self.hashed_layers(), block_ids, blocks_per_chunk)
 
     def _await(self, done: Callable[[], bool]) -> None:
         if not wait_until(done, stopping=self._stopping):
-            raise RefusalError("the GPU is still busy with what this client ordered before")
+            raise RefusalError(BUSY)
 
     def _let_go(self) -> None:
-        try:
-            is_idle = wait_until(
-                self._stream.is_idle, stopping=self._stopping, within_ns=STOP_WITHIN_NS
-            )
-        except RefusalError:
-            is_idle = True  # the device has failed: nothing will run there any more
-        if not is_idle:
-            return
+        self.thread.close(0)
+        self.gone = self._leave(self._has_ended, self._drop)
+
+    def _has_ended(self) -> bool:
+        return self.thread.is_idle and self._stream.is_idle()
+
+    def _drop(self) -> None:
         self._pages.clear()
         self._tensors.clear()
+        self._kept.clear()
         self._staging = None
         self._unmap()

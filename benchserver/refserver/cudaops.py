@@ -7,28 +7,39 @@ dropped if that takes too long.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from benchserver.clock import NS_PER_MS, NS_PER_S
 from benchserver.refserver.cache import Slot
 from benchserver.refserver.core import Core
-from benchserver.refserver.cudadevice import refusing
-from benchserver.refserver.cudainstance import CudaInstance
-from benchserver.refserver.cudastream import DONE_WITHIN_NS, Landing, check_event_handle, wait_until
+from benchserver.refserver.cudadevice import drop_frames, refusing
+from benchserver.refserver.cudainstance import BUSY, CudaHashedLayer, CudaInstance
+from benchserver.refserver.cudastream import (
+    DONE_WITHIN_NS,
+    MAX_OPENED_EVENTS,
+    Landing,
+    check_event_handle,
+)
 from benchserver.refserver.layout import KvLayout
 from benchserver.refserver.refusal import RefusalError
 from benchserver.refserver.transfer import ObjectCopy
 from protocol.handles import CudaHandle, CudaRawHandle, KvHandle
 from protocol.messages import TransferResult
 
+T = TypeVar("T")
+
 Start = Callable[[Coroutine[Any, Any, None]], None]
 """Runs a coroutine beside the handlers, until the server stops."""
 
 FAILED = TransferResult(event=b"", ok=False)
 """No work was submitted, so there is no event either."""
+
+MAX_UNDER_WAY = MAX_OPENED_EVENTS
+"""Transfers of one client that wait for its events; a worker has a handful."""
 
 _RETIRE_WITHIN_NS = 2 * NS_PER_S
 _RETIRE_POLL_NS = NS_PER_MS
@@ -57,30 +68,48 @@ class CudaTransfers:
         core, cuda = self._core, self._core.cuda
         described = [h for h in handles if isinstance(h, CudaHandle | CudaRawHandle)]
         now_ns = core.clock.now_ns()
+        thread = cuda.client_thread()
 
         def make() -> CudaInstance:
             memory, stream = cuda.open(described)
-            with ExitStack() as failed, refusing("the KV tensors cannot be used"):
-                failed.callback(cuda.unmap, memory)
-                instance = CudaInstance(
-                    model_name=model_name,
-                    world_size=world_size,
-                    layout=layout,
-                    dtypes=[handle.dtype for handle in described],
-                    tensors=memory.tensors,
-                    stream=stream,
-                    stopping=cuda.stopping,
-                    unmap=partial(cuda.unmap, memory),
-                    now_ns=now_ns,
-                )
-                instance.warm_up()
-                failed.pop_all()
+            instance = None
+            try:
+                with refusing("the KV tensors cannot be used"):
+                    instance = CudaInstance(
+                        model_name=model_name,
+                        world_size=world_size,
+                        layout=layout,
+                        dtypes=[handle.dtype for handle in described],
+                        tensors=memory.tensors,
+                        stream=stream,
+                        thread=thread,
+                        stopping=cuda.stopping,
+                        leave=cuda.leaving.add,
+                        unmap=partial(cuda.unmap, memory),
+                        now_ns=now_ns,
+                    )
+                    instance.warm_up()
+            except BaseException as error:
+                instance = None
+                drop_frames(error)
+                cuda.leave(memory)
+                raise
             return instance
 
-        line = await core.copier.run(cuda.load, core.arena)
+        line = await core.cuda.loader.run(cuda.load, core.arena)
         if line:
             core.journal.line(line)
-        return await core.copier.run(make)
+        try:
+            instance = await thread.run(make)
+        except BaseException:
+            thread.close(0)
+            raise
+        try:
+            await until_idle(core, instance)
+        except BaseException:
+            instance.close()
+            raise
+        return instance
 
     async def close_instance(self, instance: CudaInstance) -> None:
         """Unmap a client's tensors once its transfers have ended; soon, or else when they do."""
@@ -88,13 +117,21 @@ class CudaTransfers:
         deadline_ns = clock.now_ns() + _RETIRE_WITHIN_NS
         while instance.tenancy.users and clock.now_ns() < deadline_ns:
             await clock.sleep_ns(_RETIRE_POLL_NS)
-        await self._core.copier.run(instance.close)
+        instance.close()
+        if instance.gone is not None:
+            gone = asyncio.wrap_future(instance.gone)
+            await asyncio.wait([gone], timeout=_RETIRE_WITHIN_NS / NS_PER_S)
+            if gone.done():
+                return gone.result()
+        self._core.journal.line(
+            "a client's GPU memory stays mapped after it left, until its transfers have ended and "
+            "no client's stream waits for an event that does not complete"
+        )
+        return None
 
     async def done(self, instance: CudaInstance) -> TransferResult:
         """Return the answer of a transfer that has nothing to do."""
-        with instance.in_use():
-            event = await self._core.copier.run(instance.completed_event)
-        return TransferResult(event=event, ok=True)
+        return await done(self._core, instance)
 
     async def store(
         self,
@@ -107,7 +144,7 @@ class CudaTransfers:
         with ExitStack() as failed:
             failed.callback(self._core.cache.abort, slots)
             self._use(instance, failed)
-            landing = await self._core.copier.run(instance.submit_store, event, copies)
+            landing = await instance.thread.run(instance.submit_store, event, copies)
             failed.pop_all()
         self._start(self._end_store(instance, landing, slots))
         return TransferResult(event=landing.handle, ok=True)
@@ -118,13 +155,15 @@ class CudaTransfers:
         """Submit a RETRIEVE; `reading` ends the read of its objects, and is closed later."""
         with reading.pop_all() as failed:
             self._use(instance, failed)
-            landing = await self._core.copier.run(instance.submit_retrieve, event, copies)
+            landing = await instance.thread.run(instance.submit_retrieve, event, copies)
             held = failed.pop_all()
         self._start(self._end_retrieve(landing, held))
         return TransferResult(event=landing.handle, ok=True)
 
     @staticmethod
     def _use(instance: CudaInstance, until: ExitStack) -> None:
+        if instance.tenancy.users >= MAX_UNDER_WAY:
+            raise RefusalError(f"a client has {MAX_UNDER_WAY} transfers under way")
         instance.tenancy.begin()
         until.callback(instance.tenancy.end)
 
@@ -154,11 +193,8 @@ class CudaTransfers:
 
     async def _has_landed(self, landing: Landing, what: str) -> bool:
         """Wait until a transfer has ended; False, and a line, if it failed or takes too long."""
-        stopping = self._core.cuda.stopping
         try:
-            landed = await self._core.cuda.waiters.run(
-                wait_until, landing.is_done, stopping=stopping
-            )
+            landed = await self._core.cuda.watcher.ended(landing.is_done)
         except RefusalError as error:
             self._core.journal.line(f"{what}: failed on the GPU after its reply: {error}")
             return False
@@ -172,10 +208,38 @@ class CudaTransfers:
     async def _until_ended(self, landing: Landing) -> None:
         """Wait for a transfer that is late, as long as the server runs."""
         try:
-            while not await self._core.cuda.waiters.run(landing.is_done):
+            while not await self._core.cuda.watcher.ended(landing.is_done, within_ns=0):
                 await self._core.clock.sleep_ns(_STUCK_POLL_NS)
         except RefusalError:
             return  # the device has failed: nothing will run there any more
+
+
+async def until_idle(core: Core, instance: CudaInstance) -> None:
+    """Wait until all is done that a client ordered; RefusalError if that takes too long."""
+    if not await core.cuda.watcher.ended(instance.is_idle):
+        raise RefusalError(BUSY)
+
+
+async def done(core: Core, instance: CudaInstance) -> TransferResult:
+    """Return the answer of a transfer that is done already: with an event that has completed."""
+    with instance.in_use():
+        landing = await instance.thread.run(instance.submit_nothing)
+        if not await core.cuda.watcher.ended(landing.is_done):
+            raise RefusalError(BUSY)
+    return TransferResult(event=landing.handle, ok=True)
+
+
+async def hashed(
+    core: Core,
+    instance: CudaInstance,
+    digest: Callable[[Sequence[CudaHashedLayer], Sequence[int], int], T],
+    block_ids: Sequence[int],
+    blocks_per_chunk: int,
+) -> T:
+    """Return what a function of `checksums` makes of a client's layers, once transfers are done."""
+    with instance.in_use():
+        await until_idle(core, instance)
+        return await core.cuda.hashers.run(instance.hashed, digest, block_ids, blocks_per_chunk)
 
 
 def checked_event(event: bytes | memoryview) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
@@ -32,6 +32,9 @@ STOP_WITHIN_NS = NS_PER_S
 """How long a server that is told to stop waits for copies that are under way."""
 
 POLL_S = 50e-6
+
+TORCH_STREAMS = 32
+"""torch has so many streams a device, and gives them out in turns, in use or not."""
 
 
 class Landing:
@@ -77,16 +80,65 @@ class Stream(Protocol):
         ...
 
 
-class CudaStream:
-    """A stream of one device; `exported` keeps the server's events alive."""
+class Streams:
+    """torch's streams, and the events that are exported on them; any thread may call.
 
-    def __init__(self, ordinal: int, exported: deque[Any]) -> None:
+    Two clients share a stream only where all others are taken: one that waits for an event that
+    does not complete must keep nobody else waiting.
+    """
+
+    def __init__(self) -> None:
+        self.exported: deque[Any] = deque(maxlen=KEPT_EVENTS)
+        """The server's events, which must live until clients have opened them."""
+        self._lock = threading.Lock()
+        self._taken: Counter[tuple[int, int]] = Counter()
+
+    def take(self, device: Any) -> Any:
+        """Return an idle stream for a client, who gives it back; RefusalError if there is none."""
+        with self._lock:
+            stream = self._find(device)
+            self._taken[_key(stream)] += 1
+            return stream
+
+    def give(self, stream: Any) -> None:
+        """End one use of a stream that `take` returned."""
+        with self._lock:
+            self._taken[_key(stream)] -= 1
+
+    def idle(self, device: Any) -> Any:
+        """Return a stream for a while; RefusalError if all are busy."""
+        with self._lock:
+            return self._find(device)
+
+    def _find(self, device: Any) -> Any:
+        import torch
+
+        shared = None
+        for _ in range(TORCH_STREAMS):
+            stream = torch.cuda.Stream(device=device)
+            if stream.query():
+                if self._taken[_key(stream)] <= 0:
+                    return stream
+                shared = shared or stream
+        if shared is None:
+            raise RefusalError(f"all {TORCH_STREAMS} streams of the GPU are busy")
+        return shared
+
+
+def _key(stream: Any) -> tuple[int, int]:
+    return stream.device.index, stream.cuda_stream
+
+
+class CudaStream:
+    """A stream of one device, one client's own."""
+
+    def __init__(self, ordinal: int, streams: Streams) -> None:
         import torch
 
         self.device: Any = torch.device("cuda", ordinal)
-        self._exported = exported
+        self._streams = streams
         self._opened: deque[Any] = deque(maxlen=MAX_OPENED_EVENTS)
-        self._stream: Any = torch.cuda.Stream(device=self.device)
+        self._stream: Any = streams.take(self.device)
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -98,10 +150,11 @@ class CudaStream:
 
     @contextmanager
     def beside(self) -> Iterator[None]:
-        """Submit what this thread does in the block to a new stream of the device."""
+        """Submit what this thread does in the block to an idle stream of the device."""
         import torch
 
-        with torch.cuda.device(self.device), torch.cuda.stream(torch.cuda.Stream(self.device)):
+        stream = self._streams.idle(self.device)
+        with torch.cuda.device(self.device), torch.cuda.stream(stream):
             yield
 
     def wait_for(self, handle: bytes) -> None:
@@ -122,13 +175,17 @@ class CudaStream:
             event = torch.cuda.Event(enable_timing=False, interprocess=True)
             event.record(torch.cuda.current_stream(self.device))
             handle = bytes(event.ipc_handle())
-        self._exported.append(event)
+        self._streams.exported.append(event)
         return Landing(event, handle, kept)
 
     def is_idle(self) -> bool:
         """Tell whether all that was submitted is done; RefusalError if the device failed."""
         with refusing("a stream of this server"):
             return bool(self._stream.query())
+
+    def close(self) -> None:
+        """Leave the stream to others; it is idle."""
+        self._streams.give(self._stream)
 
 
 def check_event_handle(handle: bytes) -> None:

@@ -23,6 +23,7 @@ from benchserver.refserver import checksums, objects
 from benchserver.refserver.authorization import CHALLENGE, is_authorized
 from benchserver.refserver.core import Core
 from benchserver.refserver.cudainstance import CudaInstance
+from benchserver.refserver.cudaops import hashed as hashed_on_gpu
 from benchserver.refserver.faults.board import Switchboard
 from benchserver.refserver.faults.call import HttpAnswer
 from benchserver.refserver.journal import Journal
@@ -194,11 +195,12 @@ class HttpServer:
         if not checksums.blocks_in_range(instance.hashed_layers(), block_ids):
             raise _BadRequestError(HTTPStatus.INTERNAL_SERVER_ERROR, "a block id is out of range")
         digest = checksums.layerwise_digests if layerwise else checksums.aggregate_digests
-        on_gpu = isinstance(instance, CudaInstance)
-        threads = self._core.cuda.hashers if on_gpu else self._core.copier
         try:
-            with instance.in_use():
-                digests = await threads.run(instance.hashed, digest, block_ids, size)
+            if isinstance(instance, CudaInstance):
+                digests = await hashed_on_gpu(self._core, instance, digest, block_ids, size)
+            else:
+                with instance.in_use():
+                    digests = await self._core.copier.run(instance.hashed, digest, block_ids, size)
         except RefusalError as error:
             self._core.journal.line(f"digests of instance {instance_id}: {error}")
             raise _BadRequestError(HTTPStatus.INTERNAL_SERVER_ERROR, str(error)) from error

@@ -36,6 +36,8 @@ class Fate(Enum):
     """Done, but the reply did not leave: lost, or kept back or delayed by a fault."""
     DROPPED = "dropped"
     """Never looked at: too many were waiting."""
+    UNEXPECTED = "unexpected"
+    """Ended by an error that nobody thought of, a bug of this server; no reply."""
 
 
 class Latencies:

@@ -48,9 +48,10 @@ async def serve(
 ) -> None:
     """Run a server until `stop` is set or this is cancelled.
 
-    `on_ready(rpc_port, http_port)` is called once both ports answer.  Raises FatalError if the
-    server cannot start.  Threads, mappings, sockets and the segment are gone at the end, however
-    it comes.
+    `on_ready(rpc_port, http_port)` is called once both ports answer, unless `stop` is set while
+    torch is loaded.  Raises FatalError if the server cannot start.  Threads, mappings, sockets and
+    the segment are gone at the end, however it comes; but for what is stuck in CUDA or still loads
+    torch (`cudaruntime.must_leave_at_once`).
     """
     # Loaded here: whoever only configures a server needs neither zmq nor aiohttp.
     from benchserver.refserver.faults.board import Switchboard
@@ -62,12 +63,12 @@ async def serve(
         cleanup.callback(_journal_loop_errors(core.journal))
         if core.backing is not None:
             cleanup.push_async_callback(core.backing.close)
-        if config.gpu:
-            await _load_cuda(core)
+        cleanup.callback(core.cuda.stop_waiting)
+        if config.gpu and not await _load_cuda(core, stop):
+            return
         engine_ops, lookup_ops = EngineOps(core), LookupOps(core)
         cleanup.push_async_callback(lookup_ops.close)
         after_replies = await cleanup.enter_async_context(TaskScope())
-        cleanup.callback(core.cuda.stop_waiting)
         mapped_ops = MappedOps(core, after_replies.start)
         handlers = _handlers(core, lookup_ops, engine_ops, mapped_ops)
         meter = Meter(core.clock)
@@ -83,6 +84,8 @@ async def serve(
         tasks = await cleanup.enter_async_context(TaskScope())
         tasks.start(rpc.run())
         tasks.start(_keep_house(core, engine_ops))
+        # Once more: now it comes before the end of all that may wait for a device.
+        cleanup.callback(core.cuda.stop_waiting)
         on_ready(rpc_port, http_port)
         await _until(stop, tasks.failure, beside.failure, after_replies.failure)
 
@@ -116,6 +119,7 @@ def _open_core(
     cleanup.callback(cuda.close)
     registry = Registry(_patience(config))
     cleanup.callback(registry.close)
+    cleanup.callback(cuda.end_threads)
     copier = Copier()
     cleanup.callback(copier.close)
     cache, lines = Cache(arena.nbytes, _policy(config)), Journal(clock, journal)
@@ -163,14 +167,28 @@ def _open_arena(config: ServerConfig) -> Arena:
     return open_private(config.l1_bytes)
 
 
-async def _load_cuda(core: Core) -> None:
-    """Do now what the first GPU client's registration would do; FatalError if it cannot be."""
+async def _load_cuda(core: Core, stop: asyncio.Event) -> bool:
+    """Do now what the first GPU client's registration would do; FatalError if it cannot be.
+
+    Returns False if the server is told to stop meanwhile: nothing ends an import of torch.
+    """
+    loading = asyncio.create_task(core.cuda.loader.run(core.cuda.load, core.arena))
     try:
-        line = await core.copier.run(core.cuda.load, core.arena)
+        await _until(stop, loading)
+    finally:
+        loading.cancel()
+        await asyncio.wait([loading])
+    if stop.is_set():
+        if not loading.cancelled():
+            loading.exception()  # looked at, and dropped
+        return False
+    try:
+        line = loading.result()
     except RefusalError as error:
         raise FatalError(f"--gpu: {error}") from error
     if line:
         core.journal.line(line)
+    return True
 
 
 def _handlers(
@@ -194,6 +212,7 @@ async def _keep_house(core: Core, engine_ops: EngineOps) -> None:
         core.cache.expire(now_ns)
         core.sessions.expire(now_ns)
         engine_ops.expire(now_ns)
+        core.cuda.leaving.retry()
         mapped, engine = core.registry.stale(now_ns)
         for instance_id in mapped:
             core.journal.line(f"instance {instance_id} fell silent and is unregistered")
@@ -203,10 +222,10 @@ async def _keep_house(core: Core, engine_ops: EngineOps) -> None:
             engine_ops.drop_instance(instance_id)
 
 
-async def _until(stop: asyncio.Event, *failures: asyncio.Future[None]) -> None:
-    """Wait for the stop, or for the first task that fails."""
+async def _until(stop: asyncio.Event, *others: asyncio.Future[Any]) -> None:
+    """Wait for the stop, or for the first of the others that is done."""
     stopped = asyncio.create_task(stop.wait())
-    ends: list[asyncio.Future[Any]] = [stopped, *failures]
+    ends: list[asyncio.Future[Any]] = [stopped, *others]
     try:
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     finally:

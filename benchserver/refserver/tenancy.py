@@ -1,6 +1,7 @@
 """How long a registered instance stays: when it was last heard of, and who uses its memory.
 
 An instance that is in use while it is unregistered (or reaped) is unmapped when that use ends.
+All of it belongs to the event loop.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ class Liveness:
 
 
 class Tenancy:
-    """Counts the uses of an instance's memory; `let_go` is called once, closed and unused."""
+    """Counts the uses of an instance's memory; `let_go` is called once, closed and unused.
+
+    It is called on the event loop, so it returns at once.
+    """
 
     def __init__(self, let_go: Callable[[], None]) -> None:
         self._let_go = let_go

@@ -36,6 +36,7 @@ _WRITTEN_WITHIN_S = 5.0
 _POLL_S = 0.05
 _MAX_OUTPUT_BYTES = 1 << 20
 _TAIL_CHARS = 600
+_MAX_LINES_BEFORE = 1000
 _SHM_DIR = Path("/dev/shm")
 
 
@@ -164,10 +165,8 @@ async def _start(words: Sequence[str], *, stdin: int, stderr: int) -> Process:
 async def _ready(process: Process, log: Path, within_s: float) -> _Server:
     assert process.stdout is not None
     try:
-        line = await asyncio.wait_for(process.stdout.readline(), within_s)
-        ports = json.loads(line)
-        rpc_port, http_port = int(ports["rpc_port"]), int(ports["http_port"])
-    except (asyncio.TimeoutError, TimeoutError, ValueError, TypeError, KeyError) as error:
+        rpc_port, http_port = await asyncio.wait_for(_ports(process.stdout), within_s)
+    except (asyncio.TimeoutError, TimeoutError, ValueError) as error:
         raise FatalError(
             f"the embedded server did not start; it said: {one_line(_tail(log)) or 'nothing'}"
         ) from error
@@ -176,6 +175,21 @@ async def _ready(process: Process, log: Path, within_s: float) -> _Server:
         http_url=f"http://127.0.0.1:{http_port}",
         process=process,
     )
+
+
+async def _ports(stdout: asyncio.StreamReader) -> tuple[int, int]:
+    """Read lines until one says where a server listens; ValueError if none does.
+
+    torch, or what it loads, prints lines of its own at times.
+    """
+    for _ in range(_MAX_LINES_BEFORE):
+        line = await stdout.readline()
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            ports = json.loads(line)
+            return int(ports["rpc_port"]), int(ports["http_port"])
+        if not line:
+            break
+    raise ValueError("no line with ports")
 
 
 def _tail(log: Path) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from benchserver.check.verdict import Check, Ledger, Verdict, failed, unproven
-from benchserver.result import RunResult, ServerFacts
+from benchserver.config import RunConfig
+from benchserver.result import RunResult, ServerFacts, result_of_no_run
 
 GoodResult = Callable[..., RunResult]
 
@@ -31,3 +32,11 @@ def test_only_a_run_that_proved_everything_exits_with_0(good_result: GoodResult)
 def test_the_embedded_server_is_told_by_its_version(version: str, embedded: bool) -> None:
     facts = ServerFacts(rpc_url="tcp://x:1", http_url="http://x:2", version=version)
     assert facts.embedded is embedded
+
+
+def test_a_run_that_could_not_begin_is_a_failure(make_config: Callable[..., RunConfig]) -> None:
+    result = result_of_no_run(make_config(end=5), "no device", interrupted=False)
+    assert (result.verdict, result.exit_code) == (Verdict.INVALID, 1)
+    assert result.ledger.tallies[Check.RUN].texts == ["no device"]
+    assert (result.config.end, result.server.rpc_url) == (5, "tcp://localhost:5555")
+    assert not result.interrupted

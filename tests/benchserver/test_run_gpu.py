@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from benchserver import run as run_module
 from benchserver.check.verdict import Check, Finding, Verdict
 from benchserver.client.rpc import RpcClient
 from benchserver.clock import RealClock
@@ -26,10 +27,12 @@ from benchserver.kv import cudapools
 from benchserver.kv.host import HostPool, place_tensors
 from benchserver.kv.placement import RankDevice, device_numbers
 from benchserver.kv.pool import EventError
-from benchserver.kv.segment import SharedSegment, segment_name
+from benchserver.kv.segment import SharedSegment, WorkCancelledError, segment_name
 from benchserver.result import RunResult
 from benchserver.run import Run
 from benchserver.stats.measures import RETRIEVE, RETRIEVE_REPLY, STORE, STORE_REPLY
+from benchserver.workforce import Workforce
+from protocol.handles import CudaHandle
 from protocol.messages import Reply, TransferResult
 from protocol.ops import Op
 from tests.mitm.running import Urls
@@ -53,6 +56,9 @@ class FarPool(HostPool):
     trouble = ""
     waits: list[bytes]
     released = False
+    closed = False
+    closing = threading.Event()
+    closing.set()
 
     def wait_event(self, handle: bytes, *, timeout_ns: int) -> None:
         assert timeout_ns == 10_000_000_000
@@ -64,6 +70,11 @@ class FarPool(HostPool):
     def release(self) -> None:
         self.released = True
         super().release()
+
+    def close(self) -> None:
+        self.closing.wait(30)
+        super().close()
+        self.closed = True
 
 
 class BrokenPool(FarPool):
@@ -100,6 +111,8 @@ class Machine:
     kind: type[FarPool] = FarPool
     pools: list[FarPool] = field(default_factory=list)
     made_in: set[int] = field(default_factory=set)
+    lanes: set[int] = field(default_factory=set)
+    making: threading.Event | None = None
 
     def assign(self, ranks: int, nbytes: int) -> list[RankDevice]:
         self.made_in.add(threading.get_ident())
@@ -109,14 +122,28 @@ class Machine:
         ]
 
     def make(
-        self, spec: Any, patterns: Any, device: RankDevice, *, ipc: str, cancel: Any, **parts: Any
+        self,
+        spec: Any,
+        patterns: Any,
+        device: RankDevice,
+        *,
+        ipc: str,
+        cancel: Any,
+        lanes: Any,
+        **parts: Any,
     ) -> FarPool:
         self.made_in.add(threading.get_ident())
+        self.lanes.add(id(lanes))
         segment = SharedSegment(place_tensors(spec)[1], cancel)
         name = segment_name("00ff", device.rank)
         pool = self.kind(segment, spec, patterns, shm_name=name, cancel=cancel, **parts)
         pool.waits = []
+        if device.rank:
+            pool.kernels_note = f"another reason, of rank {device.rank}"
         self.pools.append(pool)
+        if self.making is not None:
+            cancel.wait(30)
+            self.making.wait(30)
         return pool
 
 
@@ -190,6 +217,8 @@ def test_a_run_is_proven_and_its_latencies_are_those_of_landed_data(
     assert "(mode=gpu)" in notes.notes[0]
     assert "KV pool of rank 0 on cuda:0, FAKE, uuid-0" in notes.notes
     assert any(note.endswith("latencies: no compiler") for note in notes.notes)
+    # Pinned memory does not grow with the ranks.
+    assert len(machine.lanes) == 1
     # What takes seconds does not hold up the event loop.
     assert threading.get_ident() not in machine.made_in
 
@@ -329,3 +358,140 @@ def test_leaving_at_once_releases_every_pool(
     run(server, make_config, 1001, tp_size=2)
     assert runs
     assert [pool.released for pool in machine.pools] == [True, True]
+
+
+async def stopped(
+    one: Run, stop: asyncio.Event, cancel: threading.Event, when: Callable[[], bool]
+) -> RunResult:
+    """Run, ask for the end as soon as `when` says so, and stand still for a moment then."""
+    ended = asyncio.ensure_future(one.execute())
+    while not when():  # noqa: ASYNC110 - what threads do is no event of the loop
+        await asyncio.sleep(0.01)
+    stop.set()
+    cancel.set()
+    time.sleep(0.2)  # noqa: ASYNC251 - as a terminal does that is slow to take a line
+    return await ended
+
+
+@pytest.mark.parametrize("mode", ["cpu", "gpu"])
+def test_work_that_hears_of_the_end_before_the_loop_does_is_no_error(
+    server: Urls,
+    make_config: MakeConfig,
+    machine: Machine,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: str,
+) -> None:
+    begun = threading.Event()
+
+    def hear(self: Workforce, *_: Any) -> Any:
+        begun.set()
+        assert self._cancel.wait(30)
+        raise WorkCancelledError
+
+    monkeypatch.setattr(Workforce, "_make_pool", hear)
+    config = make_config(
+        rpc_url=server.rpc_url, http_url=server.http_url, spec=SPEC, seed=1101, mode=mode
+    )
+
+    async def main() -> RunResult:
+        stop, cancel = asyncio.Event(), threading.Event()
+        one = Run(config, Notes(), clock=RealClock(), stop=stop, cancel=cancel)
+        return await stopped(one, stop, cancel, begun.is_set)
+
+    result = asyncio.run(main())
+    assert result.interrupted
+    assert (result.exit_code, result.verdict) == (1, Verdict.UNKNOWN)
+
+
+def test_a_pool_that_comes_too_late_is_closed(
+    server: Urls, make_config: MakeConfig, machine: Machine
+) -> None:
+    machine.making = threading.Event()
+    config = make_config(
+        rpc_url=server.rpc_url, http_url=server.http_url, spec=SPEC, seed=1201, mode="gpu"
+    )
+
+    async def main() -> Run:
+        stop, cancel = asyncio.Event(), threading.Event()
+        one = Run(config, Notes(), clock=RealClock(), stop=stop, cancel=cancel)
+        result = await stopped(one, stop, cancel, lambda: bool(machine.pools))
+        assert result.interrupted
+        return one
+
+    one = asyncio.run(main())
+    (pool,) = machine.pools
+    assert not pool.closed
+    assert not one.threads.idle_within(0.01)
+    machine.making.set()
+    assert one.threads.idle_within(30)
+    assert pool.closed
+
+
+@pytest.mark.usefixtures("events")
+def test_a_device_that_does_not_answer_does_not_hold_up_the_end(
+    server: Urls, make_config: MakeConfig, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_module, "_CLOSE_S", 0.1)
+    monkeypatch.setattr(FarPool, "closing", threading.Event())
+    started = time.monotonic()
+    result, _ = run(server, make_config, 1301, end=1)
+    assert time.monotonic() - started < 20
+    assert result.verdict is Verdict.VALID
+    assert [pool.closed for pool in machine.pools] == [False]
+    FarPool.closing.set()
+    deadline = time.monotonic() + 30
+    while not machine.pools[0].closed and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert machine.pools[0].closed
+
+
+@pytest.mark.usefixtures("events")
+def test_a_stop_that_comes_while_all_is_cleaned_up_shortens_that(
+    server: Urls, make_config: MakeConfig, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_module, "_INTERRUPTED_CLEAN_UP_S", 0.1)
+    cleaning = asyncio.Event()
+
+    async def hang(self: Run, interrupted: bool) -> None:
+        cleaning.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Run, "_clean_server", hang)
+    config = make_config(
+        rpc_url=server.rpc_url, http_url=server.http_url, spec=SPEC, seed=1401, mode="gpu", end=1
+    )
+
+    async def main() -> RunResult:
+        stop, cancel = asyncio.Event(), threading.Event()
+        one = Run(config, Notes(), clock=RealClock(), stop=stop, cancel=cancel)
+        return await asyncio.wait_for(stopped(one, stop, cancel, cleaning.is_set), 15)
+
+    result = asyncio.run(main())
+    assert not result.interrupted
+    assert result.ledger.tallies[Check.RUN].verdict is Verdict.VALID
+    (text,) = result.ledger.tallies[Check.RESIDUE].texts
+    assert text.endswith("cleaning up took too long")
+
+
+def test_a_descriptor_that_cannot_be_sent_ends_the_run_in_one_line(
+    server: Urls, make_config: MakeConfig, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextlib.contextmanager
+    def exported(self: HostPool, *, hnd: bool = False) -> Iterator[Sequence[Any]]:
+        share = (0, b"e" * 441, 1 << 30, 0, b"/torch_1_2_3", 0, b"e" * 64, True)
+        yield [
+            CudaHandle(
+                share=share,
+                dtype=handle.dtype,
+                shape=handle.shape,
+                stride=handle.stride,
+                device_uuid="u",
+            )
+            for handle in self._handles(hnd=hnd)
+        ]
+
+    monkeypatch.setattr(HostPool, "exported", exported)
+    result, _ = run(server, make_config, 1501)
+    (text,) = result.ledger.tallies[Check.RUN].texts
+    assert text.startswith("rank 0: its registration cannot be sent: handle: handle[1] is b'eee")
+    assert result.exit_code == 1

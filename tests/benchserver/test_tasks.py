@@ -10,7 +10,14 @@ from typing import Any, NoReturn
 
 import pytest
 
-from benchserver.tasks import Finishing, cancel_and_wait, gather_all, in_thread, run_beside
+from benchserver.tasks import (
+    Finishing,
+    Threads,
+    cancel_and_wait,
+    gather_all,
+    in_thread,
+    run_beside,
+)
 
 
 class Probe:
@@ -210,3 +217,38 @@ def test_a_cancelled_caller_ends_both() -> None:
         assert (main.running, beside.running) == (0, 0)
 
     asyncio.run(go())
+
+
+def test_threads_say_whether_any_is_at_work() -> None:
+    release, threads = threading.Event(), Threads(1)
+    assert threads.idle_within(0)
+    running = threads.submit(release.wait, 30)
+    waiting = threads.submit(int, "7")
+    dropped = threads.submit(int)
+    dropped.cancel()
+    assert not threads.idle_within(0.01)
+    release.set()
+    assert threads.idle_within(30)
+    assert (running.result(), waiting.result()) == (True, 7)
+    threads.submit(int, "x")  # an error is an end, too
+    assert threads.idle_within(30)
+    threads.shutdown()
+
+
+def test_work_that_its_caller_gave_up_is_at_work_still() -> None:
+    release, begun, threads = threading.Event(), threading.Event(), Threads(1)
+
+    def work() -> None:
+        begun.set()
+        release.wait(30)
+
+    async def main() -> None:
+        caller = asyncio.ensure_future(in_thread(threads, work))
+        assert await asyncio.to_thread(begun.wait, 30)
+        await cancel_and_wait([caller])
+        threads.shutdown(wait=False, cancel_futures=True)
+        assert not threads.idle_within(0.01)
+        release.set()
+        assert threads.idle_within(30)
+
+    asyncio.run(main())

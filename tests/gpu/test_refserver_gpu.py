@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,12 +16,20 @@ import pytest
 
 from benchserver.refserver.arena import Arena, open_private
 from benchserver.refserver.checksums import HashedLayer, aggregate_digests
+from benchserver.refserver.copier import Copier
 from benchserver.refserver.cudadevice import pin, unpin, visible_devices
 from benchserver.refserver.cudadriver import OpenHandles
 from benchserver.refserver.cudainstance import CudaInstance
-from benchserver.refserver.cudamemory import ClientMemory
+from benchserver.refserver.cudaleaving import Leaving
+from benchserver.refserver.cudamemory import ClientMemory, check_descriptor
 from benchserver.refserver.cudapages import tensor_over
-from benchserver.refserver.cudastream import CudaStream, Landing, check_event_handle, wait_until
+from benchserver.refserver.cudastream import (
+    CudaStream,
+    Landing,
+    Streams,
+    check_event_handle,
+    wait_until,
+)
 from benchserver.refserver.layout import layout_of
 from benchserver.refserver.refusal import RefusalError
 from benchserver.refserver.transfer import ObjectCopy, paged_view, store_objects
@@ -115,12 +122,15 @@ def make_rig(shape: tuple[int, ...], layers: int, arena: Arena) -> Rig:
         layout=layout_of(handles, {}, [], engine_type="vllm", chunk_size=CHUNK),
         dtypes=[handle.dtype for handle in handles],
         tensors=[tensor_over(storage, h, offset_bytes=0, device=device) for h in handles],
-        stream=OwnStream(0, deque(maxlen=64)),
+        stream=OwnStream(0, Streams()),
+        thread=Copier(1),
         stopping=threading.Event(),
+        leave=Leaving(lambda: True).add,
         unmap=lambda: None,
         now_ns=0,
     )
     instance.warm_up()
+    assert wait_until(instance.is_idle, stopping=threading.Event(), within_ns=DONE_WITHIN_NS)
     return Rig(instance, handles, flat, arena)
 
 
@@ -138,6 +148,8 @@ def open_rig() -> Iterator[Callable[..., Rig]]:
     yield open_it
     for rig in rigs:
         rig.instance.close()
+        assert rig.instance.gone is not None
+        rig.instance.gone.result(60)
         unpin(rig.arena.view(0, rig.arena.nbytes))
         rig.arena.close()
 
@@ -179,7 +191,7 @@ def test_digests_and_single_blocks_are_those_of_the_same_bytes_on_the_host(
     assert np.array_equal(block, rig.arrays()[1][:, [7]])
     rig.instance.write_blocks(1, [7], block ^ np.uint16(1))
     assert np.array_equal(rig.arrays()[1][:, [7]], block ^ 1)
-    assert len(rig.instance.completed_event()) == 64
+    landed(rig.instance.submit_nothing())
 
 
 def test_memory_that_is_pinned_twice_is_no_harm(open_rig: Callable[..., Rig]) -> None:
@@ -205,9 +217,12 @@ def test_useless_descriptors_are_refused_and_the_device_is_as_before() -> None:
         device_uuid=uuid,
     )
     for handle in (good, raw):
+        check_descriptor(handle, device)
+        memory = ClientMemory(device, OpenHandles())
         with pytest.raises(RefusalError):
-            ClientMemory([handle], device, OpenHandles())
-    stream = CudaStream(0, deque(maxlen=4))
+            memory.map([handle])
+        memory.close()
+    stream = CudaStream(0, Streams())
     with pytest.raises(RefusalError, match="the event that the request carries cannot be opened"):
         stream.wait_for(b"\x07" * 64)
     assert torch.ones(3, device="cuda").sum().item() == 3
@@ -257,3 +272,43 @@ def test_transfers_reach_their_share_of_the_pinned_bandwidth(
     shown = ", ".join(f"{name} {gb_per_s:.1f} GB/s" for name, gb_per_s in found.items())
     assert found["store"] >= FLOOR * found["pinned out"], shown
     assert found["retrieve"] >= FLOOR * found["pinned in"], shown
+
+
+def test_a_stuck_stream_holds_up_no_other_client_and_no_digest(
+    open_rig: Callable[..., Rig],
+) -> None:
+    """The streams that torch gives out come round again after 32."""
+    import torch
+
+    from benchserver.refserver.cudastream import TORCH_STREAMS
+
+    stuck = open_rig(SHAPE, LAYERS, 64 << 20)
+    with stuck.instance._stream.running():
+        torch.cuda._sleep(4_000_000_000)  # some 2 s
+    free = Streams()
+    streams = [free.take(torch.device("cuda", 0)) for _ in range(TORCH_STREAMS - 1)]
+    assert all(stream.query() for stream in streams)
+    assert not stuck.instance.is_idle()
+    for _ in range(2 * TORCH_STREAMS):
+        assert wait_until(
+            stuck.instance.submit_nothing().is_done, stopping=threading.Event(), within_ns=10**9
+        )
+    # A STORE behind it is submitted without waiting.
+    ids = [list(range(1, 17))] * 2
+    started_s = time.monotonic()
+    landing = stuck.instance.submit_store(EVENT, stuck.copies(ids))
+    assert time.monotonic() - started_s < 1
+    assert not landing.is_done()
+    landed(landing)
+
+
+def test_an_allocation_knows_its_size_from_any_of_its_addresses() -> None:
+    import torch
+
+    from benchserver.refserver.cudadriver import bytes_behind
+
+    assert visible_devices()
+    flat = torch.empty(64 << 20, dtype=torch.uint8, device="cuda")
+    begin = flat.data_ptr()
+    assert bytes_behind(0, begin) >= 64 << 20
+    assert bytes_behind(0, begin) - bytes_behind(0, begin + 4096) == 4096

@@ -14,6 +14,7 @@ import numpy as np
 from benchserver.refserver import block_ids as ids_of
 from benchserver.refserver.arena import Bytes
 from benchserver.refserver.copier import Copier
+from benchserver.refserver.cudainstance import CudaInstance
 from benchserver.refserver.faults.call import Call
 from benchserver.refserver.registry import EngineInstance, Instance
 from benchserver.refserver.transfer import Pages, word_of
@@ -127,7 +128,9 @@ def mapped_chunks(call: Call) -> MappedChunks | None:
     if not ids_of.exist(instance.layout, ids_of.cut(instance.layout, ids, count)):
         return None
     event = bytes(call.args[3])
-    return MappedChunks(instance, ids, count, event=event, copier=call.core.copier)
+    # What a GPU client keeps waiting is its own thread.
+    copier = instance.thread if isinstance(instance, CudaInstance) else call.core.copier
+    return MappedChunks(instance, ids, count, event=event, copier=copier)
 
 
 def objects_of_plan(call: Call, plan: RetrievePlan) -> list[Bytes]:

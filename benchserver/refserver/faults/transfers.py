@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from benchserver.refserver.cudainstance import CudaInstance
+from benchserver.refserver.cudaops import done as done_on_gpu
 from benchserver.refserver.faults.call import Call
 from benchserver.refserver.faults.fault import Act, instead
 from benchserver.refserver.faults.pages import MappedChunks, is_done, mapped_chunks
@@ -21,9 +22,7 @@ async def done(call: Call) -> TransferResult:
     instance = call.core.registry.mapped.get(call.args[1])
     if not isinstance(instance, CudaInstance):
         return _DONE
-    with instance.in_use():
-        event = await call.core.copier.run(instance.completed_event)
-    return TransferResult(event=event, ok=True)
+    return await done_on_gpu(call.core, instance)
 
 
 def restoring(first_kept: Callable[[int], int]) -> Act:

@@ -20,6 +20,7 @@ from benchserver.check.verdict import Check, failed
 from benchserver.cli import baseline
 from benchserver.cli.main import cli
 from benchserver.config import DEFAULT_PARTIAL_EVERY, RunConfig, TransferChoice
+from benchserver.ending import Ending
 from benchserver.errors import FatalError
 from benchserver.kv import cuda
 from benchserver.report.text import TextReporter
@@ -59,7 +60,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
     """Collect the configurations that would run, and run none."""
     seen: list[RunConfig] = []
 
-    def run(config: RunConfig, options: Any, reporter: Any) -> int:
+    def run(config: RunConfig, options: Any, reporter: Any, ending: Ending) -> int:
         seen.append(config)
         return 0
 
@@ -278,8 +279,29 @@ def test_an_embedded_server_of_gpus_must_be_asked_for(
     assert invoke("--embedded", "--config", "bench.toml").exit_code == 0
     facts = [(config.own_server, config.mode) for config in runs]
     assert facts == [(True, "gpu")] * 3
-    result = invoke("--config", "bench.toml", "--mode", "cpu")
-    assert_one_line(result, 2, "--cuda-ipc is for --mode gpu")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--mode", "cpu"),
+        ("--embedded",),
+        ("--mode", "cpu", "--transfer-mode", "engine_driven"),
+        ("--mode", "gpu", "--transfer-mode", "engine_driven"),
+        ("--mode", "gpu", "--require-transport", "shm"),
+    ],
+)
+def test_only_the_command_lines_own_cuda_ipc_must_matter(
+    runs: list[RunConfig], tmp_path: Path, args: tuple[str, ...]
+) -> None:
+    (tmp_path / "bench.toml").write_text('cuda-ipc = "driver"\n')
+    for result in (
+        invoke(*args, "--config", "bench.toml"),
+        invoke(*args, BENCH_SERVER_CUDA_IPC="driver"),
+    ):
+        assert result.exit_code == 0, result.output
+    assert [config.cuda_ipc for config in runs] == ["torch", "torch"]
+    assert_one_line(invoke(*args, "--cuda-ipc", "driver"), 2, "--cuda-ipc")
 
 
 @pytest.mark.usefixtures("device")
@@ -294,10 +316,45 @@ def test_the_embedded_server_is_told_where_the_memory_is(
         yield embedded.EmbeddedServer(rpc_url="tcp://x:1", http_url="http://x:2")
 
     monkeypatch.setattr(embedded, "embedded_server", serve)
-    monkeypatch.setattr(process, "run_to_end", lambda config, reporter: good_result())
+    monkeypatch.setattr(process, "run_to_end", lambda config, reporter, ending: good_result())
     assert invoke("--embedded").exit_code == 0
     assert invoke("--embedded", "--mode", "gpu").exit_code == 0
-    assert asked == [{"gpu": False}, {"gpu": True}]
+    assert [options["gpu"] for options in asked] == [False, True]
+
+
+def test_reports_are_written_before_the_embedded_server_is_stopped(
+    monkeypatch: pytest.MonkeyPatch, good_result: GoodResult
+) -> None:
+    endings: list[Ending] = []
+
+    @contextlib.contextmanager
+    def serve(*args: Any, ending: Ending, **_: Any) -> Iterator[embedded.EmbeddedServer]:
+        endings.append(ending)
+        yield embedded.EmbeddedServer(rpc_url="tcp://x:1", http_url="http://x:2")
+        assert sorted(os.listdir()) == ["r.json", "r.xml"]
+
+    def run(config: RunConfig, reporter: Any, ending: Ending) -> RunResult:
+        endings.append(ending)
+        return good_result()
+
+    monkeypatch.setattr(embedded, "embedded_server", serve)
+    monkeypatch.setattr(process, "run_to_end", run)
+    assert invoke("--embedded", "--json", "r.json", "--junit", "r.xml").exit_code == 0
+    assert endings[0] is endings[1]
+
+
+def test_an_embedded_server_that_does_not_start_is_reported(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    @contextlib.contextmanager
+    def serve(*_: Any, **__: Any) -> Iterator[embedded.EmbeddedServer]:
+        raise FatalError("the embedded server did not start: it said nothing")
+        yield
+
+    monkeypatch.setattr(embedded, "embedded_server", serve)
+    assert_one_line(invoke("--embedded", "--json", "r.json"), 1, "it said nothing")
+    checks = json.loads((tmp_path / "r.json").read_text())["checks"]
+    assert checks["run"]["texts"] == ["the embedded server did not start: it said nothing"]
 
 
 def test_options_from_the_environment(runs: list[RunConfig]) -> None:
@@ -331,10 +388,18 @@ def test_the_config_file_is_below_environment_and_command_line(
 @pytest.mark.parametrize(
     "args", [(), ("--mode", "gpu"), ("--embedded", "--mode", "gpu"), ("selftest", "--mode", "gpu")]
 )
-def test_gpu_without_a_device(monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...]) -> None:
+def test_gpu_without_a_device(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, args: tuple[str, ...]
+) -> None:
     monkeypatch.setattr(cuda, "device_count", lambda: 0)
     text = "--mode gpu: this machine has no usable CUDA device; use --mode cpu"
     assert_one_line(invoke(*args), 1, text)
+    if "selftest" in args:
+        return
+    assert_one_line(invoke(*args, "--json", "r.json", "--junit", "r.xml"), 1, text)
+    document = json.loads((tmp_path / "r.json").read_text())
+    assert (document["exit_code"], document["checks"]["run"]["texts"]) == (1, [text])
+    assert text in (tmp_path / "r.xml").read_text()
 
 
 def test_wrong_usage_is_told_before_a_missing_device() -> None:
@@ -356,7 +421,7 @@ def test_fatal_errors_and_interrupts_exit_with_1(
 ) -> None:
     closed: list[TextReporter] = []
 
-    def run(config: RunConfig, options: Any, reporter: TextReporter) -> int:
+    def run(config: RunConfig, options: Any, reporter: TextReporter, ending: Ending) -> int:
         raise error
 
     monkeypatch.setattr(baseline, "_run", run)
@@ -374,7 +439,7 @@ def test_reports_and_exit_code_of_a_run(
     made = good_result()
     if not good:
         made.ledger.add([failed(Check.CONTENT, "bad")])
-    monkeypatch.setattr(process, "run_to_end", lambda config, reporter: made)
+    monkeypatch.setattr(process, "run_to_end", lambda config, reporter, ending: made)
     result = invoke("--mode", "cpu", "--json", "r.json", "--junit", "r.xml")
     assert result.exit_code == (0 if good else 1)
     assert json.loads((tmp_path / "r.json").read_text())["exit_code"] == (0 if good else 1)
@@ -388,7 +453,7 @@ def test_reports_and_exit_code_of_a_run(
 def test_a_report_that_cannot_be_written_fails_the_run(
     monkeypatch: pytest.MonkeyPatch, good_result: GoodResult, tmp_path: Path
 ) -> None:
-    def run(config: RunConfig, reporter: TextReporter) -> RunResult:
+    def run(config: RunConfig, reporter: TextReporter, ending: Ending) -> RunResult:
         (tmp_path / "r.json").mkdir()
         return good_result()
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
@@ -84,6 +86,68 @@ def test_with_a_torch_that_does_not_load(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(FatalError, match=r"^--mode gpu: PyTorch cannot be loaded .*; pip install"):
         require_cuda()
+
+
+BROKEN = {
+    "raise RuntimeError('built for\\nanother numpy')": "RuntimeError: built for another numpy",
+    "raise AttributeError('no attribute x')": "AttributeError: no attribute x",
+    "raise ValueError": "ValueError: ",
+    "raise SystemExit(7)": "SystemExit: 7",
+    "raise KeyboardInterrupt": "KeyboardInterrupt: ",
+    "raise ImportError('libtorch_cuda.so')": "ImportError: libtorch_cuda.so",
+    "__version__ = '0'": "AttributeError: module 'torch' has no attribute 'version'",
+    "": "AttributeError: module 'torch' has no attribute '__version__'",
+    "import types; __version__ = '1'; version = types.SimpleNamespace(cuda='13'); cuda = 0": (
+        "AttributeError: 'int' object has no attribute 'is_available'"
+    ),
+}
+
+
+@pytest.mark.parametrize(("source", "text"), BROKEN.items())
+def test_with_a_torch_that_is_broken(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str, text: str
+) -> None:
+    (tmp_path / "torch").mkdir()
+    if source:  # else a folder of that name, and nothing in it
+        (tmp_path / "torch" / "__init__.py").write_text(source)
+    monkeypatch.setattr(cuda, "device_count", lambda: 1)
+    # No other torch, which would win over a mere folder.
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    for name in [name for name in sys.modules if name.partition(".")[0] == "torch"]:
+        monkeypatch.delitem(sys.modules, name)
+    try:
+        with pytest.raises(FatalError) as raised:
+            require_cuda()
+    finally:
+        sys.modules.pop("torch", None)
+    assert str(raised.value).startswith(f"--mode gpu: PyTorch cannot be loaded ({text}")
+    assert "\n" not in str(raised.value)
+
+
+def test_a_torch_without_a_spec_is_looked_at_by_whoever_loads_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cuda, "device_count", lambda: 1)
+    module = ModuleType("torch")
+    module.__spec__ = None
+    monkeypatch.setitem(sys.modules, "torch", module)
+    require_device()
+    with pytest.raises(FatalError, match="PyTorch cannot be loaded"):
+        require_cuda()
+
+
+def test_the_driver_is_asked_beside_the_main_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may take seconds, in which no handler of a signal would be called."""
+    asked_in: list[int] = []
+
+    def load(name: str) -> Any:
+        asked_in.append(threading.get_ident())
+        raise OSError(name)
+
+    monkeypatch.setattr(ctypes, "CDLL", load)
+    assert cuda.device_count() == 0
+    assert asked_in
+    assert threading.get_ident() not in asked_in
 
 
 def test_with_all_that_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:

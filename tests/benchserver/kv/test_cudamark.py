@@ -9,8 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from benchserver.kv import segment
-from benchserver.kv.cudamark import ProcessMark, counter_files, event_files, remove_files
+from benchserver.kv import cudamark, segment
+from benchserver.kv.cudamark import (
+    ProcessMark,
+    counter_files,
+    event_files,
+    remove_files,
+    remove_own_files,
+)
 from benchserver.kv.segment import sweep_stale
 
 HOLDER = """
@@ -129,3 +135,19 @@ def test_nothing_is_swept_of_a_process_that_lives_where_its_pid_means_nothing(
     finally:
         end(process)
     assert sweep_stale() == (foreign.name,)
+
+
+def test_all_files_of_this_process_go_at_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cudamark, "_marks", [])
+    others = leave_files(folder, os.getpid())
+    before = set(os.listdir(folder))
+    remove_own_files()
+    # Nobody has exported anything: these are those of another container.
+    assert set(os.listdir(folder)) == before
+    first, second = ProcessMark(0), ProcessMark(1)
+    first.remove()
+    remove_own_files()
+    assert set(os.listdir(folder)) == others
+    second.remove()

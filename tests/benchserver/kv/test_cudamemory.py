@@ -135,6 +135,22 @@ def test_memory_that_torch_cannot_share(torch: FakeTorch) -> None:
     )
 
 
+@pytest.mark.parametrize("length", [257, 441])
+def test_memory_whose_share_is_too_long_to_be_sent(torch: FakeTorch, length: int) -> None:
+    """As torch shares expandable segments: more bytes for each 20 MiB."""
+    memory = memory_of("torch")
+    torch.memory_handle = b"e" * length
+    with pytest.raises(FatalError) as caught:
+        memory.handle(dtype="uint8", shape=(1,), stride=(1,), offset=0)
+    memory.close()
+    text = str(caught.value)
+    assert text.startswith(
+        "--cuda-ipc torch: the KV pool on cuda:0 cannot be exported (handle: handle[1] is b'eee"
+    )
+    assert "unset PYTORCH_CUDA_ALLOC_CONF (expandable segments" in text
+    assert "\n" not in text
+
+
 def test_memory_that_the_driver_cannot_share(
     torch: FakeTorch, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,12 +10,14 @@ import pytest
 from benchserver.errors import FatalError
 from benchserver.kv import cudapools
 from benchserver.kv.cudapools import assign_devices, make_pool
+from benchserver.kv.device_lanes import Lanes
 from benchserver.kv.host import place_tensors
 from benchserver.kv.placement import RankDevice
 from shapespec import parse_shape_spec
 from tests.faketorch import GIB, UUID, FakeTorch, use_fake_torch
 
 SPEC = parse_shape_spec("(2,8,2,1,4):float16:2")
+LANES = Lanes()
 DEVICE = RankDevice(rank=1, number=3, name="FAKE", uuid=UUID.lower())
 
 
@@ -76,6 +78,7 @@ def make(monkeypatch: pytest.MonkeyPatch, torch: FakeTorch, pool: Any) -> Any:
         ranks=2,
         blocks_per_chunk=4,
         cancel=threading.Event(),
+        lanes=LANES,
     )
 
 
@@ -87,6 +90,7 @@ def test_a_pool_has_memory_events_and_a_stream_on_its_device(
     assert pool["memory"].device == "cuda:3"
     assert pool["memory"].tensor.nbytes == place_tensors(SPEC)[1]
     assert pool["events"].stream == ("stream", "cuda:3")
+    assert pool["lanes"] is LANES
     assert (pool["content_rank"], pool["ranks"], pool["blocks_per_chunk"]) == (1, 2, 4)
 
 
@@ -99,3 +103,11 @@ def test_a_pool_that_cannot_be_made_keeps_no_memory(monkeypatch: pytest.MonkeyPa
     with pytest.raises(FatalError, match="no kernels"):
         make(monkeypatch, torch, refuse)
     assert torch.log[-1] == "empty_cache"
+
+
+@pytest.mark.usefixtures("no_check")
+def test_a_torch_that_does_not_name_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = use_fake_torch(monkeypatch)
+    torch.cuda.get_device_properties = lambda number: object()
+    with pytest.raises(FatalError, match=r"CUDA does not start: 'object' object has no attribute"):
+        assign_devices(1, 1)

@@ -31,6 +31,8 @@ class Kernels:
     def __init__(self, view: GroupView, pattern: GroupPattern, *, blocks_per_chunk: int) -> None:
         if self.flaw == "no compiler":
             raise RuntimeError("Failed to find C compiler.\nPlease specify via CC")
+        if self.flaw == "leaves":
+            raise SystemExit(7)
         self._view = view
         self._real = TorchContent(view, pattern, rank=0, blocks_per_chunk=1)
 
@@ -95,6 +97,7 @@ def test_pages_of_no_whole_words_are_left_to_torch() -> None:
     ("flaw", "reason"),
     [
         ("no compiler", r"a first Triton kernel failed \(RuntimeError: Failed to find C compiler."),
+        ("leaves", r"a first Triton kernel failed \(SystemExit: 7"),
         ("sees nothing", "a first Triton kernel found 0 of 4 pages wrong where 4 are"),
         ("writes another byte", "wrote other bytes than the pattern's in layer 1, plane 1"),
     ],

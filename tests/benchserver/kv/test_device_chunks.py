@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
+from typing import cast
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchserver.kv import device_chunks
+from benchserver.kv import device_lanes
 from benchserver.kv.device_chunks import Slices, hashed_bytes, is_widened, lane_bytes
+from benchserver.kv.device_lanes import Lanes
 from benchserver.kv.device_layout import GroupView
 from shapespec import parse_shape_spec
 from tests.poolsuite import DIGESTS, SPECS, open_host, open_on_cpu, plan
@@ -56,7 +59,7 @@ def test_pinned_memory_is_what_a_chunk_needs_and_bounded() -> None:
     assert lane_bytes(views_of("(2,64,16,8,128):float16:2"), 16) == 2 << 20
     # bfloat16 is widened; the largest of the groups counts.
     assert lane_bytes(views_of("(1,64,16,1,8):uint8:1;(2,64,16,8,128):bfloat16:2"), 16) == 4 << 20
-    assert lane_bytes(views_of("(2,64,16,8,128):float16:80"), 16) == device_chunks.SLICE_BYTES
+    assert lane_bytes(views_of("(2,64,16,8,128):float16:80"), 16) == device_lanes.SLICE_BYTES
     # One page of 64 MiB, and a widened one.
     assert lane_bytes(views_of("(1,8,1024,32,2048):uint8:1"), 1) == 64 << 20
     assert lane_bytes(views_of("(1,8,1024,16,1024):bfloat16:1"), 1) == 64 << 20
@@ -72,7 +75,7 @@ def test_bfloat16_alone_is_widened() -> None:
 @pytest.mark.parametrize("limit", [1, 100, 20_000])
 @pytest.mark.parametrize("text", SPECS)
 def test_chunks_in_many_slices(monkeypatch: pytest.MonkeyPatch, text: str, limit: int) -> None:
-    monkeypatch.setattr(device_chunks, "SLICE_BYTES", limit)
+    monkeypatch.setattr(device_lanes, "SLICE_BYTES", limit)
     source, destination = plan()
     table, target = source.block_ids[2:4], destination.block_ids[:2]
     with open_on_cpu(text) as tested, open_host(text) as host:
@@ -109,7 +112,7 @@ def test_a_cancelled_digest_ends_between_slices(monkeypatch: pytest.MonkeyPatch)
     from benchserver.kv.cuda import CudaPool
     from benchserver.kv.segment import WorkCancelledError
 
-    monkeypatch.setattr(device_chunks, "SLICE_BYTES", 64)
+    monkeypatch.setattr(device_lanes, "SLICE_BYTES", 64)
     cancel = threading.Event()
     with open_on_cpu(SPECS[0], cancel=cancel) as tested:
         assert isinstance(tested.pool, CudaPool)
@@ -118,3 +121,23 @@ def test_a_cancelled_digest_ends_between_slices(monkeypatch: pytest.MonkeyPatch)
         cancel.set()
         with pytest.raises(WorkCancelledError):
             next(slices)
+
+
+@pytest.mark.torch
+def test_pools_that_share_lanes_do_not_mix_their_chunks() -> None:
+    from benchserver.kv.cuda import CudaPool
+
+    source, _ = plan()
+    with open_on_cpu(SPECS[0]) as first, open_on_cpu(SPECS[0], content_rank=1, ranks=2) as second:
+        pools = [tested.pool for tested in (first, second)]
+        lanes = Lanes(2)
+        digests = []
+        for pool in pools:
+            pool.fill(source, DIGESTS)
+            digests.append(pool.chunk_digest(source.block_ids[:2]))
+            assert isinstance(pool, CudaPool)
+            pool._chunks._lanes = lanes
+        slices = [pool.hashed_slices(source.block_ids[:2]) for pool in cast(list[CudaPool], pools)]
+        seen = [hashlib.md5(next(part).tobytes()).hexdigest() for part in slices]
+        assert seen == digests
+        assert seen[0] != seen[1]

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,10 @@ import pytest
 from benchserver.clock import NS_PER_S
 from benchserver.refserver import cudaops
 from benchserver.refserver.cudainstance import CudaInstance
-from benchserver.refserver.cudaruntime import CudaRuntime
+from benchserver.refserver.cudaleaving import Leaving
+from benchserver.refserver.cudaops import hashed
+from benchserver.refserver.cudaruntime import MAX_HASHERS, CudaRuntime
+from benchserver.refserver.cudawatch import Watcher
 from benchserver.refserver.mapped_ops import MappedOps
 from benchserver.refserver.refusal import RefusalError
 from protocol.handles import CPU_EVENT_STUB
@@ -36,6 +38,7 @@ pytestmark = pytest.mark.torch
 
 SIZE = int(np.prod(SHAPE))
 LAYERS = 2
+WITHIN_S, POLL_S = 10.0, 0.001
 
 
 @dataclass
@@ -91,7 +94,13 @@ def gpu_client() -> Iterator[Client]:
             cuda_handle(SHAPE, offset=layer * SIZE, storage_bytes=nbytes) for layer in range(LAYERS)
         ]
         for rank in range(2):
-            instance, stream = cpu_instance(memories[rank], handles, chunk_size=CHUNK, world_size=2)
+            instance, stream = cpu_instance(
+                memories[rank],
+                handles,
+                chunk_size=CHUNK,
+                world_size=2,
+                leaving=stage.core.cuda.leaving,
+            )
             stage.core.registry.mapped[rank] = instance
             client.streams.append(stream)
         try:
@@ -219,7 +228,10 @@ def test_a_request_with_a_useless_event_gets_no_answer(event: bytes) -> None:
 def test_a_store_that_never_ends_is_dropped_and_its_memory_stays_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cudaops, "wait_until", lambda done, *, stopping: done())
+    async def at_once(_: Any, is_done: Callable[[], bool], **__: Any) -> bool:
+        return is_done()
+
+    monkeypatch.setattr(Watcher, "ended", at_once)
 
     def note_hold(client: Client, dropped: asyncio.Event) -> Callable[[Any], None]:
         hold = client.stage.core.cache.hold
@@ -255,10 +267,10 @@ def test_a_store_that_never_ends_is_dropped_and_its_memory_stays_taken(
 def test_a_device_that_fails_after_the_reply_costs_the_store_and_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fail(done: Any, *, stopping: Any) -> bool:
+    async def fail(*_: Any, **__: Any) -> bool:
         raise RefusalError("an event of this server: CUDA error: unspecified launch failure")
 
-    monkeypatch.setattr(cudaops, "wait_until", fail)
+    monkeypatch.setattr(Watcher, "ended", fail)
 
     async def scene(client: Client) -> None:
         assert (await client.store("a")).ok
@@ -283,40 +295,159 @@ def test_memory_is_unmapped_when_the_last_transfer_has_ended() -> None:
         assert not gone.is_set()
         assert 7 not in client.stage.core.registry.mapped
         await client.settle()
-        assert gone.is_set()
+        assert gone.wait(WITHIN_S)
         assert stream.is_idle()
 
     play(scene)
 
 
-def test_memory_that_a_stream_may_still_touch_stays_mapped(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_memory_that_a_stream_may_still_touch_stays_mapped() -> None:
     gone: list[int] = []
-    memory = np.zeros(SIZE, dtype=np.uint16)
-    instance, stream = cpu_instance(
-        memory, [cuda_handle(SHAPE)], chunk_size=CHUNK, unmap=lambda: gone.append(1)
-    )
-    monkeypatch.setattr("benchserver.refserver.cudainstance.wait_until", lambda done, **_: done())
+    memory, leaving = np.zeros(SIZE, dtype=np.uint16), Leaving(lambda: True)
+
+    def instance_of(number: int) -> tuple[CudaInstance, HostStream]:
+        return cpu_instance(
+            memory,
+            [cuda_handle(SHAPE)],
+            chunk_size=CHUNK,
+            unmap=lambda: gone.append(number),
+            leaving=leaving,
+        )
+
+    instance, stream = instance_of(1)
     stream.busy = True
     instance.close()
-    assert not gone
-    other, _ = cpu_instance(
-        memory, [cuda_handle(SHAPE)], chunk_size=CHUNK, unmap=lambda: gone.append(2)
-    )
+    other, _ = instance_of(2)
     other.close()
     other.close()
+    ended(other)
     assert gone == [2]
+    assert leaving.count == 1
+    stream.busy = False
+    leaving.retry()
+    ended(instance)
+    assert gone == [2, 1]
+    assert leaving.close(lambda: gone.append(3), WITHIN_S)
+    assert gone == [2, 1, 3]
+
+
+def ended(instance: CudaInstance) -> None:
+    assert instance.gone is not None
+    instance.gone.result(WITHIN_S)
 
 
 def test_digests_wait_for_what_is_under_way_and_no_longer_than_the_server_runs() -> None:
-    memory = np.arange(SIZE, dtype=np.uint16)
-    instance, stream = cpu_instance(memory, [cuda_handle(SHAPE)], chunk_size=CHUNK)
-    assert instance.hashed(lambda layers, ids, size: len(layers) + size, [1], 2) == 3
-    stream.busy = True
-    instance._stopping.set()
-    with pytest.raises(RefusalError, match="the GPU is still busy"):
-        instance.hashed(lambda layers, ids, size: 0, [1], 2)
+    async def scene(client: Client) -> None:
+        core, stream = client.stage.core, client.streams[0]
+        instance = core.registry.mapped[0]
+        assert isinstance(instance, CudaInstance)
+
+        async def digest() -> int:
+            return await hashed(core, instance, lambda layers, _, size: len(layers) + size, [1], 2)
+
+        assert await digest() == LAYERS + 2
+        stream.busy = True
+        # Each has a thread of its own to wait in, or none: all others are served.
+        waiting = [asyncio.ensure_future(digest()) for _ in range(2 * MAX_HASHERS)]
+        await asyncio.sleep(0.01)
+        other = core.registry.mapped[1]
+        assert isinstance(other, CudaInstance)
+        assert await asyncio.wait_for(
+            hashed(core, other, lambda layers, _, size: size, [1], 2), WITHIN_S
+        )
+        core.cuda.stop_waiting()
+        for answer in await asyncio.gather(*waiting, return_exceptions=True):
+            assert isinstance(answer, RefusalError)
+            assert str(answer).startswith("the GPU is still busy")
+
+    play(scene)
+
+
+def test_stores_that_never_end_keep_nobody_else_waiting() -> None:
+    async def scene(client: Client) -> None:
+        client.streams[0].busy = True
+        for number in range(40):
+            assert (await client.store(chr(ord("A") + number), 0)).ok
+        late = [asyncio.ensure_future(coroutine) for coroutine in client.stage.later]
+        client.stage.later.clear()
+        await asyncio.sleep(0.01)
+        assert (await client.store("a", 1)).ok
+        await asyncio.wait_for(client.settle(), WITHIN_S)
+        assert client.counts().write_locked == 40 * 2
+        client.streams[0].busy = False
+        await asyncio.gather(*late)
+        assert client.counts().write_locked == 0
+
+    play(scene)
+
+
+def test_a_call_that_is_stuck_in_cuda_keeps_nobody_else_waiting() -> None:
+    release = threading.Event()
+
+    async def scene(client: Client) -> None:
+        stream = client.streams[0]
+        plainly = stream.wait_for
+
+        def stuck(handle: bytes) -> None:
+            assert release.wait(WITHIN_S)
+            plainly(handle)
+
+        stream.wait_for = stuck  # type: ignore[method-assign]
+        names = [chr(ord("A") + number) for number in range(40)]
+        stores = [asyncio.ensure_future(client.store(name, 0)) for name in names]
+        await asyncio.sleep(0.01)
+        assert (await asyncio.wait_for(client.store("a", 1), WITHIN_S)).ok
+        await client.settle()
+        release.set()
+        assert all(reply.ok for reply in await asyncio.gather(*stores))
+        await client.settle()
+
+    play(scene)
+
+
+def test_a_client_has_so_many_transfers_under_way_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cudaops, "MAX_UNDER_WAY", 3)
+
+    async def scene(client: Client) -> None:
+        for name in "xy":
+            await client.store(name, 0)
+        with pytest.raises(RefusalError, match=r"^a client has 3 transfers under way$"):
+            await client.store("z", 0)
+        assert client.counts().write_locked == 4
+        await client.settle()
+        assert (await client.store("z", 0)).ok
+        await client.settle()
+
+    play(scene)
+
+
+def test_a_client_whose_memory_cannot_be_unmapped_yet_is_answered_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cudaops, "_RETIRE_WITHIN_NS", NS_PER_S // 20)
+
+    async def scene(client: Client) -> None:
+        instance = client.stage.core.registry.mapped[0]
+        assert isinstance(instance, CudaInstance)
+        client.streams[0].busy = True
+        assert await client.stage.call(Op.UNREGISTER_KV_CACHE, 0) is VOID
+        assert any("GPU memory stays mapped" in line for line in client.stage.lines)
+        assert client.stage.core.cuda.leaving.count == 1
+        client.streams[0].busy = False
+        client.stage.core.cuda.leaving.retry()
+        ended(instance)
+
+    play(scene)
+
+
+class Memory:
+    """What a runtime maps."""
+
+    def __init__(self, tensors: list[Any]) -> None:
+        self.tensors = tensors
+
+    def close(self) -> None:
+        self.tensors.clear()
 
 
 class Runtime(CudaRuntime):
@@ -336,12 +467,24 @@ class Runtime(CudaRuntime):
         if len(handles) > LAYERS:
             tensors[0] = tensors[0][:, :1]
             tensors[1] = tensors[1].double()
-        memory = SimpleNamespace(tensors=tensors)
+        memory: Any = Memory(tensors)
+        stream: Any = HostStream()
         self.opened.append(memory)
-        return memory, HostStream()
+        self._mapped[memory] = stream
+        return memory, stream
 
     def unmap(self, memory: Any) -> None:
+        super().unmap(memory)
         self.unmapped.append(memory)
+
+
+async def all_unmapped(runtime: Runtime, count: int) -> None:
+    """Wait until so many were unmapped, which is done beside the event loop."""
+    for _ in range(round(WITHIN_S / POLL_S)):
+        if len(runtime.unmapped) >= count:
+            break
+        await asyncio.sleep(POLL_S)
+    assert len(runtime.unmapped) == count
 
 
 def registration(instance_id: int, layers: int = LAYERS) -> tuple[Any, ...]:
@@ -391,7 +534,7 @@ def test_of_two_registrations_at_once_one_stays() -> None:
         calls = [stage.call(Op.REGISTER_KV_CACHE, *registration(1)) for _ in range(2)]
         assert await asyncio.gather(*calls) == [VOID, VOID]
         assert len(runtime.opened) == 2
-        assert len(runtime.unmapped) == 1
+        await all_unmapped(runtime, 1)
         (kept,) = [memory for memory in runtime.opened if memory is not runtime.unmapped[0]]
         await stage.call(Op.UNREGISTER_KV_CACHE, 1)
         assert runtime.unmapped[1] is kept
@@ -408,7 +551,8 @@ def test_a_registration_for_which_there_is_no_room_any_more_is_not_acknowledged(
         calls = [stage.call(Op.REGISTER_KV_CACHE, *registration(i)) for i in (1, 2)]
         answers = await asyncio.gather(*calls, return_exceptions=True)
         assert sorted(isinstance(answer, RefusalError) for answer in answers) == [False, True]
-        assert (len(runtime.opened), len(runtime.unmapped)) == (2, 1)
+        assert len(runtime.opened) == 2
+        await all_unmapped(runtime, 1)
         assert len(stage.core.registry.mapped) == 1
 
     with_runtime(scene)
@@ -419,6 +563,7 @@ def test_memory_that_turns_out_to_be_useless_is_unmapped() -> None:
         args = registration(1, layers=LAYERS + 1)
         with pytest.raises(RefusalError, match=r"^(the KV tensors cannot be used|kernels on)"):
             await stage.call(Op.REGISTER_KV_CACHE, *args)
+        await all_unmapped(runtime, 1)
         assert runtime.unmapped == runtime.opened
         assert not stage.core.registry.mapped
 
@@ -432,6 +577,7 @@ def test_a_silent_gpu_client_is_unmapped_with_the_others() -> None:
         assert registry.stale(3600 * NS_PER_S) == ([], [])
         assert registry.stale(3601 * NS_PER_S) == ([1], [])
         registry.remove_mapped(1)
+        await all_unmapped(runtime, 1)
         assert runtime.unmapped == runtime.opened
 
     with_runtime(scene)

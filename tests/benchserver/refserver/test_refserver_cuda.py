@@ -7,8 +7,9 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,15 +20,21 @@ import pytest
 from benchserver.clock import NS_PER_S
 from benchserver.embedded import embedded_server
 from benchserver.errors import FatalError, UsageError
-from benchserver.refserver import cudadevice, cudadriver, cudaruntime
+from benchserver.refserver import cudadevice, cudadriver, cudamark, cudamemory, cudaruntime
 from benchserver.refserver.arena import Arena, open_private
 from benchserver.refserver.config import ServerConfig
 from benchserver.refserver.copier import Copier
 from benchserver.refserver.cudadevice import Device, reason_of, refusing, visible_devices
 from benchserver.refserver.cudadriver import OpenHandles
-from benchserver.refserver.cudamemory import MAX_COUNTERS, CudaDescriptor, check_descriptor
+from benchserver.refserver.cudamemory import (
+    MAX_COUNTERS,
+    ClientMemory,
+    CudaDescriptor,
+    check_counter,
+    check_descriptor,
+)
 from benchserver.refserver.cudaops import are_cuda
-from benchserver.refserver.cudaruntime import CudaRuntime
+from benchserver.refserver.cudaruntime import CudaRuntime, must_leave_at_once
 from benchserver.refserver.cudastream import check_event_handle, wait_until
 from benchserver.refserver.refusal import RefusalError
 from benchserver.refserver.server import serve
@@ -206,6 +213,50 @@ def test_a_torch_without_cuda_and_a_machine_without_devices(
         visible_devices()
 
 
+BROKEN = {
+    "raise RuntimeError('compiled against another numpy\\nmore')": "RuntimeError: compiled against "
+    "another numpy",
+    "raise AttributeError('no x')": "AttributeError: no x",
+    "raise ValueError": "ValueError",
+    "raise SystemExit(7)": "SystemExit: 7",
+    "raise KeyboardInterrupt": "KeyboardInterrupt",
+    "raise OSError('libtorch_cuda.so: cannot open')": "libtorch_cuda.so: cannot open",
+    "__version__ = '0'": "AttributeError: module 'torch' has no attribute 'version'",
+    "": "AttributeError: module 'torch' has no attribute '__version__'",
+}
+
+
+@pytest.mark.parametrize("source", BROKEN)
+def test_a_torch_that_is_broken_is_a_refusal_of_one_line(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torch").mkdir()
+    if source:  # none: a namespace package
+        (tmp_path / "torch" / "__init__.py").write_text(source)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.setitem(sys.modules, "torch", None)
+    del sys.modules["torch"]
+    with pytest.raises(RefusalError) as caught:
+        visible_devices()
+    assert str(caught.value) == (
+        f"GPU clients need PyTorch in this server ({BROKEN[source]}); "
+        "pip install 'bench-server[gpu]'"
+    )
+
+
+@pytest.mark.parametrize("name", ["is_available", "init", "device_count"])
+def test_whatever_torch_raises_about_cuda_is_a_refusal(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise AssertionError("Torch not compiled with CUDA enabled")
+
+    monkeypatch.setitem(sys.modules, "torch", fake_torch(**{name: fail}))
+    words = "^CUDA cannot be used: AssertionError: Torch not compiled with CUDA enabled$"
+    with pytest.raises(RefusalError, match=words):
+        visible_devices()
+
+
 @pytest.mark.parametrize("kind", [RuntimeError, TypeError, ValueError, OverflowError])
 def test_what_torch_raises_becomes_a_refusal_of_one_line(kind: type[Exception]) -> None:
     with (
@@ -222,6 +273,9 @@ def test_good_descriptors_may_be_mapped() -> None:
     for handle in (CUDA, RAW):
         check_descriptor(handle, DEVICE)
     check_descriptor(CUDA, Device(ordinal=0, total_bytes=CUDA.nbytes))
+    for memory in (bytes(64), b"c" + bytes(64), b"\x02c" + bytes(64)):
+        check_descriptor(shared(_1=memory), DEVICE)
+    check_descriptor(shared(_6=None, _7=False), DEVICE)
 
 
 def shared(**changes: Any) -> CudaHandle:
@@ -245,11 +299,112 @@ def shared(**changes: Any) -> CudaHandle:
         (shared(_4=None), "without memory, reference counter or event"),
         (shared(_6=None), "without memory, reference counter or event"),
         (shared(_5=MAX_COUNTERS), "reference counter 10000, torch has 10000 a file"),
+        (shared(_1=b"\x02e" + bytes(64)), r"66 bytes and begins with b'\\x02e', expected one of"),
+        (shared(_1=b"e" + bytes(64)), "65 bytes and begins with b'e"),
+        (shared(_1=b"\x02c" + bytes(63)), "65 bytes"),
+        (shared(_1=b"\x02c"), "2 bytes"),
+        (shared(_1=b"\x02c" + bytes(65)), "67 bytes"),
+        (shared(_6=bytes(63)), "an event of 63 bytes, expected 64"),
+        (shared(_6=b"", _7=False), "an event of 0 bytes, expected 64"),
     ],
 )
 def test_descriptors_that_would_do_harm_are_not_mapped(handle: CudaDescriptor, words: str) -> None:
     with pytest.raises(RefusalError, match=words):
         check_descriptor(handle, DEVICE)
+
+
+@contextmanager
+def counter_file(nbytes: int, name: str = "") -> Iterator[str]:
+    """Yield a share's name of a file as torch makes them, 64 bytes more than its counters."""
+    name = name or f"torch_{os.getpid()}_{time.monotonic_ns()}_0"
+    path = Path("/dev/shm") / name
+    path.write_bytes(bytes(nbytes))
+    try:
+        yield f"/{name}"
+    finally:
+        path.unlink()
+
+
+def test_a_reference_counter_lies_in_a_file_of_torch_that_is_large_enough() -> None:
+    with counter_file(64 + 8 * 10) as name:
+        check_counter(shared(_4=name.encode(), _5=9))
+        with pytest.raises(RefusalError, match=rf"^reference counter {name} has 144 bytes, .* 152"):
+            check_counter(shared(_4=name.encode(), _5=10))
+    with pytest.raises(RefusalError, match=rf"^reference counter {name}: No such file"):
+        check_counter(shared(_4=name.encode(), _5=9))
+    other = f"cudatest-{os.getpid()}"
+    with counter_file(1 << 17, other):
+        for odd in (
+            other,
+            f"/{other}",
+            "/torch_1_2",
+            "/torch_1_2_3/",
+            "/../etc/passwd",
+            "\xff",
+            "/",
+        ):
+            with pytest.raises(RefusalError, match=r"^reference counter .* expected a /torch_"):
+                check_counter(shared(_4=odd.encode("latin-1")))
+
+
+class Storage:
+    """What a share is mapped as."""
+
+    POINTER = 0x7000_0000
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+
+    def data_ptr(self) -> int:
+        return self.POINTER + self.offset
+
+
+@pytest.mark.parametrize(("behind", "fits"), [(0, True), (1, False), (511, False), (4608, True)])
+def test_a_share_that_is_larger_than_its_allocation_is_not_used(
+    behind: int, fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    def new_shared(ordinal: int, memory: bytes, nbytes: int, offset: int, *rest: Any) -> Storage:
+        asked.append((ordinal, memory, nbytes, offset, *rest))
+        return Storage(offset)
+
+    def bytes_behind(ordinal: int, pointer: int) -> int:
+        assert (ordinal, pointer) == (0, Storage.POINTER)
+        return behind
+
+    torch = fake_torch()
+    torch.device = lambda *words: words
+    torch.UntypedStorage = SimpleNamespace(_new_shared_cuda=new_shared)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr(cudamemory, "bytes_behind", bytes_behind)
+    monkeypatch.setattr(cudamemory, "tensor_over", lambda storage, *_, **__: storage)
+    monkeypatch.setattr(cudamemory, "give_back_unused", lambda: None)
+    memory = ClientMemory(DEVICE, OpenHandles())
+    with counter_file(64 + 80_000) as name:
+        handle = shared(_3=4096, _4=name.encode())
+        if fits:
+            memory.map([handle, handle])
+            assert len(memory.tensors) == 2
+        else:
+            with pytest.raises(RefusalError, match=f"^an allocation has {behind} bytes, .* 4608$"):
+                memory.map([handle])
+            assert not memory.tensors
+    assert asked == [(0, *handle.share[1:])]
+    memory.close()
+    assert not memory._storages
+
+
+@pytest.mark.usefixtures("driver")
+def test_the_driver_is_asked_how_far_an_allocation_reaches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def answer(name: str, *arguments: Any) -> None:
+        assert name == "cuMemGetAddressRange_v2"
+        arguments[0]._obj.value, arguments[1]._obj.value = 1000, 24
+
+    monkeypatch.setattr(cudadriver, "_call", answer)
+    assert [cudadriver.bytes_behind(0, at) for at in (1000, 1010, 1024, 2000)] == [24, 14, 0, 0]
 
 
 class Driver:
@@ -318,9 +473,28 @@ class Cuda:
         self.log.append(("unpin", memory.ctypes.data))
 
 
+class Stream:
+    """Stands in for a `CudaStream`."""
+
+    def __init__(self, *, idle: bool) -> None:
+        self.idle = idle
+        self.is_closed = False
+
+    def running(self) -> Any:
+        return nullcontext()
+
+    def is_idle(self) -> bool:
+        return self.idle
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
     found = Cuda()
+    monkeypatch.setattr(cudamark, "place", lambda: None)
+    monkeypatch.setattr(cudaruntime, "_given_up", [])
     for name in ("visible_devices", "pin", "unpin"):
         monkeypatch.setattr(cudaruntime, name, getattr(found, name))
     return found
@@ -362,11 +536,14 @@ def test_what_is_left_at_the_end_is_unmapped_if_nothing_uses_it(
     closed: list[str] = []
 
     class Memory:
+        def map(self, handles: Any) -> None:
+            assert handles == [CUDA]
+
         def close(self) -> None:
             closed.append("memory")
 
     memory: Any = Memory()
-    stream: Any = SimpleNamespace(is_idle=lambda: idle)
+    stream: Any = Stream(idle=idle)
     monkeypatch.setattr(cudaruntime, "ClientMemory", lambda *_: memory)
     monkeypatch.setattr(cudaruntime, "CudaStream", lambda *_: stream)
     runtime = CudaRuntime()
@@ -375,6 +552,10 @@ def test_what_is_left_at_the_end_is_unmapped_if_nothing_uses_it(
     runtime.close()
     assert closed == (["memory"] if idle else [])
     assert [entry[0] for entry in cuda.log[2:]] == (["unpin"] if idle else [])
+    assert stream.is_closed == idle
+    # Dropped objects would be unmapped after all, by torch.
+    assert must_leave_at_once() != idle
+    assert cudaruntime._given_up == ([] if idle else [runtime])
 
 
 @pytest.mark.usefixtures("cuda")

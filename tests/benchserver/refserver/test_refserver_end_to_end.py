@@ -114,6 +114,7 @@ async def serving(**fields: Any) -> AsyncIterator[Running]:
     finally:
         stop.set()
         await asyncio.wait_for(server, ANSWER_S)
+        assert not [line for line in lines if "unexpected: " in line]
 
 
 class Client:

@@ -108,3 +108,27 @@ def test_a_cancellation_is_not_lost_in_a_run(monkeypatch: pytest.MonkeyPatch) ->
 
     asyncio.run(main())
     assert begun == [0]
+
+
+@pytest.mark.parametrize(
+    ("said", "ports"),
+    [
+        ('{"rpc_port": 1, "http_port": 2}\n', (1, 2)),
+        ('welcome\n[]\n7\n\n{"rpc_port": 1, "http_port": 2}\nmore\n', (1, 2)),
+        ("", None),
+        ("welcome\n", None),
+        ("welcome\n" * 5000, None),
+    ],
+)
+def test_what_else_a_server_prints_is_skipped(said: str, ports: tuple[int, int] | None) -> None:
+    async def main() -> tuple[int, int]:
+        stdout = asyncio.StreamReader()
+        stdout.feed_data(said.encode())
+        stdout.feed_eof()
+        return await runs._ports(stdout)
+
+    if ports is None:
+        with pytest.raises(ValueError, match="no line with ports"):
+            asyncio.run(main())
+    else:
+        assert asyncio.run(main()) == ports

@@ -1,0 +1,211 @@
+"""Whole processes that are told to stop: in time, with their reports, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchserver.kv.segment import SHM_DIR
+from tests.mitm.bench import ROOT, bench_environment, processes_of_session
+from tests.mitm.running import Urls
+from tests.mitm.servers import embedded_server
+
+WITHIN_S = 3.0
+"""What users are promised."""
+
+SPEC = ("--kvcache-shape-spec", "(2,128,16,2,8):float16:2", "--interval", "0")
+NOW = 'print("NOW", file=sys.stderr, flush=True)'
+
+MAIN = """
+import sys, threading, time
+sys.argv[0] = "bench-server"
+{patch}
+from benchserver.__main__ import main
+main()
+"""
+
+LOADING_TORCH = """
+from benchserver.kv import cuda
+cuda.device_count = lambda: 1
+"""
+
+MAKING_A_POOL = f"""
+from benchserver.kv import cuda, cudapools
+from benchserver.kv.cudamark import ProcessMark
+from benchserver.kv.placement import RankDevice
+cuda.require_device = lambda: None
+cudapools.assign_devices = lambda ranks, nbytes: [
+    RankDevice(rank=rank, number=rank, name="FAKE", uuid="u") for rank in range(ranks)
+]
+def make_pool(*_, **__):
+    mark = ProcessMark(0)
+    {NOW}
+    time.sleep(60)
+cudapools.make_pool = make_pool
+"""
+
+RESOLVING_NAMES = f"""
+import socket
+def getaddrinfo(*_, **__):
+    {NOW}
+    time.sleep(60)
+socket.getaddrinfo = getaddrinfo
+from benchserver.client import discovery
+discovery.is_local = lambda host: True
+"""
+
+CHILD_STARTS = f"""
+from benchserver import embedded
+real = embedded._await_ready
+def await_ready(*args):
+    {NOW}
+    return real(*args)
+embedded._await_ready = await_ready
+"""
+
+CHILD_STOPS = f"""
+from benchserver import embedded
+real = embedded._stop
+def stop(*args):
+    {NOW}
+    time.sleep(0.5)
+    real(*args)
+embedded._stop = stop
+"""
+
+
+class Bench:
+    """A bench that was started, with something in it played, and is at the moment of interest."""
+
+    def __init__(self, patch: str, *options: str, report: Path, path: Path | None = None) -> None:
+        self.report = report
+        reports = ("--json", str(report), "--junit", str(report.with_suffix(".xml")))
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", MAIN.format(patch=patch), *options, *SPEC, *reports],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env={**bench_environment(), "PYTHONPATH": str(path or "")},
+            start_new_session=True,
+        )
+        assert self.process.stderr is not None
+        line = self.process.stderr.readline()
+        assert line == "NOW\n", line + self.process.stderr.read()
+
+    def end(self, *numbers: signal.Signals, pause_s: float = 0.1) -> tuple[int, str, str]:
+        """Send signals, and return exit code, stdout and stderr; fails if that takes too long."""
+        started = time.monotonic()
+        try:
+            for number in numbers:
+                self.process.send_signal(number)
+                time.sleep(pause_s)
+            stdout, stderr = self.process.communicate(timeout=20)
+            assert time.monotonic() - started < WITHIN_S
+        finally:
+            self.process.kill()
+            self.process.wait()
+        assert "Traceback" not in stdout + stderr
+        assert not list(SHM_DIR.glob(f"bench_server_{self.process.pid}_*"))
+        return self.process.returncode, stdout, stderr
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON report; the other one must be there, too."""
+        assert self.report.with_suffix(".xml").read_bytes()
+        document: dict[str, Any] = json.loads(self.report.read_bytes())
+        return document
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Path:
+    return tmp_path / "report.json"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Urls]:
+    with embedded_server() as running:
+        yield running.urls
+
+
+def gpu_options(server: Urls) -> tuple[str, ...]:
+    return ("--mode", "gpu", "--rpc-url", server.rpc_url, "--url", server.http_url)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_torch_that_loads_does_not_hold_up_the_end(
+    server: Urls, report: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text(f"import sys, time\n{NOW}\ntime.sleep(60)\n")
+    bench = Bench(LOADING_TORCH, *gpu_options(server), report=report, path=tmp_path)
+    code, stdout, stderr = bench.end(number)
+    assert (code, stderr) == (1, "")
+    assert "RESULT: UNPROVEN (exit 1)" in stdout
+    assert bench.document()["interrupted"] is True
+
+
+@pytest.mark.parametrize("signals", [1, 2, 5])
+def test_a_pool_that_is_being_made_does_not_hold_up_the_end(
+    server: Urls, report: Path, signals: int
+) -> None:
+    bench = Bench(MAKING_A_POOL, *gpu_options(server), report=report)
+    files = [f"torch_{bench.process.pid}_77_0", f"cuda.shm.0.{bench.process.pid:x}.1"]
+    for name in files:
+        (SHM_DIR / name).touch()
+    try:
+        code, _, stderr = bench.end(*[signal.SIGINT] * signals, pause_s=0.02)
+        assert (code, stderr) == (1, "")
+        assert not [name for name in files if (SHM_DIR / name).exists()]
+    finally:
+        for name in files:
+            (SHM_DIR / name).unlink(missing_ok=True)
+
+
+def test_names_that_are_being_resolved_do_not_hold_up_the_end(report: Path) -> None:
+    options = ("--mode", "cpu", "--rpc-url", "tcp://nowhere.invalid:1")
+    bench = Bench(RESOLVING_NAMES, *options, report=report)
+    code, _, stderr = bench.end(signal.SIGTERM)
+    assert (code, stderr.replace("NOW\n", "")) == (1, "")
+    assert bench.document()["interrupted"] is True
+
+
+def test_a_signal_while_the_embedded_server_starts(report: Path) -> None:
+    bench = Bench(CHILD_STARTS, "--embedded", "--end", "1", report=report)
+    children = children_of(bench.process.pid)
+    assert children
+    code, stdout, stderr = bench.end(signal.SIGINT)
+    text = "interrupted before the run began: nothing is proven"
+    assert (code, stdout, stderr) == (1, "", f"bench-server: error: {text}\n")
+    document = bench.document()
+    assert document["checks"]["run"]["texts"] == [text]
+    assert (document["interrupted"], document["exit_code"]) == (True, 1)
+    assert not [pid for pid in children if processes_of_session(pid)]
+
+
+@pytest.mark.parametrize(("signals", "code"), [(1, 0), (2, 1)])
+def test_a_signal_while_the_embedded_server_stops(report: Path, signals: int, code: int) -> None:
+    bench = Bench(CHILD_STOPS, "--embedded", "--end", "1", report=report)
+    children = children_of(bench.process.pid)
+    assert children
+    ended, stdout, stderr = bench.end(*[signal.SIGTERM] * signals)
+    assert (ended, stderr) == (code, "")
+    assert "RESULT: PASS" in stdout
+    assert bench.document()["exit_code"] == 0
+    time.sleep(0.1 if code else 0)  # a killed child is gone a moment after us
+    assert not [pid for pid in children if processes_of_session(pid)]
+
+
+def children_of(pid: int) -> list[int]:
+    """Return the living children of a process; each has a session of its own."""
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(child) for child in text.split() if os.path.exists(f"/proc/{child}")]
