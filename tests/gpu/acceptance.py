@@ -14,7 +14,7 @@ LONG_SPEC = "(2,2048,16,8,128):float16:32"
 """Room for 8192 tokens twice, the canaries and the null block."""
 
 SEQUENCES, QUICK_SEQUENCES = 20, 3
-_SHOWN_CHARS = 160
+_SHOWN_CHARS = 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
