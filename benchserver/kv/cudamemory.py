@@ -8,14 +8,13 @@ driver's handle of the allocation, which any program can open, torch or not.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal
 
 from benchserver.errors import FatalError, one_line
 from benchserver.kv.cudadriver import DriverError, allocation_base, memory_handle
-from benchserver.kv.cudamark import ProcessMark, counter_files, event_files, remove_files
+from benchserver.kv.cudamark import ProcessMark, remove_own_files
 from protocol.errors import LocalProtocolError
 from protocol.handles import CudaHandle, CudaRawHandle, handle_to_wire
 from shapespec import DTYPES
@@ -135,12 +134,8 @@ class CudaMemory:
         )
 
     def release(self) -> None:
-        """Leave no name in /dev/shm, for a process that leaves at once, by os._exit.
-
-        torch, which would miss its files, must not come to its own end after this.
-        """
-        remove_files([*counter_files(os.getpid()), *event_files(os.getpid())])
-        self._mark.remove()
+        """Leave no name in /dev/shm, for a process that leaves at once: see `remove_own_files`."""
+        remove_own_files()
 
     def close(self) -> None:
         """Give the memory back; what a server has not given back yet goes with the process."""
