@@ -9,7 +9,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from protocol.httpapi import CLEAR_PATH, STATUS_PATH, ServerStatus, parse_status
+from protocol.httpapi import STATUS_PATH, ServerStatus, parse_status
 from tests.mitm.bench import (
     Ended,
     assert_clean,
@@ -19,6 +19,7 @@ from tests.mitm.bench import (
     start_bench,
 )
 from tests.mitm.running import Urls
+from tests.room import clear
 
 HANDLE_CASES: Mapping[str, tuple[str, ...]] = {
     "float16": ("(2,256,16,8,128):float16:8",),
@@ -55,17 +56,6 @@ def status_of(server: Urls) -> ServerStatus:
     """Return what the server holds, by its own /status."""
     with urllib.request.urlopen(server.http_url + STATUS_PATH, timeout=10) as answer:
         return parse_status(json.load(answer))
-
-
-def clear(server: Urls) -> None:
-    """Clear the server's cache, locked objects too."""
-    request = urllib.request.Request(
-        server.http_url + CLEAR_PATH,
-        data=json.dumps({"tier": "l1", "force": True}).encode(),
-        headers={"Content-Type": "application/json"},
-    )
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        assert answer.status == 200
 
 
 def check_case(server: Urls, case: Sequence[str], sequences: int, tmp_path: Path) -> Ended:

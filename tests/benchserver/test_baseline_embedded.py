@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests import acceptance
+from tests.mitm.bench import assert_proven, run_bench
 from tests.mitm.running import Urls
 from tests.mitm.servers import embedded_server
+from tests.room import NoRoomError, make_room, stored_bytes
 
 SEQUENCES = 5
 CASES = acceptance.SMALL_HANDLE_CASES
@@ -76,3 +78,19 @@ def test_same_seed_twice_fails(server: Urls, tmp_path: Path) -> None:
 def test_wrong_mode_names_the_server_flag(tmp_path: Path) -> None:
     with embedded_server("--supported-transfer-mode", "lmcache_driven") as running:
         acceptance.check_wrong_mode(running.urls, CASES["float16"], tmp_path)
+
+
+def test_room_is_made_on_a_server_that_runs(server: Urls, tmp_path: Path) -> None:
+    warm = [*acceptance.options_of(CASES["float16"], 1), "--seed", "20250818"]
+    assert_proven(run_bench(server, warm, tmp_path / "cold.json"), 1)
+    small = stored_bytes(CASES["float16"][0], tokens=512, sequences=1)
+    assert make_room(server, sequence_bytes=small, sequences=7) == 7
+    # Nothing is left of it: the same sequence is cold again.
+    assert_proven(run_bench(server, warm, tmp_path / "again.json"), 1)
+    l1_bytes = acceptance.status_of(server).l1_bytes
+    assert make_room(server, sequence_bytes=l1_bytes // 5, sequences=7) == 3
+    with pytest.raises(NoRoomError, match=r"L1 has 0\.07 GB, too little for one sequence of 0\.07"):
+        make_room(server, sequence_bytes=l1_bytes, sequences=1)
+    nobody = Urls(rpc_url=server.rpc_url, http_url="http://127.0.0.1:1")
+    with pytest.raises(NoRoomError, match=r"127\.0\.0\.1:1 could not be emptied: .*refused"):
+        make_room(nobody, sequence_bytes=1, sequences=1)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.mitm.bench import Ended
+from tests.room import stored_bytes
 
 DEFAULT_SPEC = "(2,1024,16,8,128):float16:32"
 LONG_TOKENS = 8192
@@ -24,6 +25,7 @@ class AcceptanceCase:
     name: str
     spec: str
     options: tuple[str, ...] = ()
+    tokens: int = 512
     within_s: float = 60.0
 
     @property
@@ -31,11 +33,16 @@ class AcceptanceCase:
         """Return how many ranks it has."""
         return 2 if "--tp-size" in self.options else 1
 
+    @property
+    def sequence_bytes(self) -> int:
+        """Return how much a sequence stores at most."""
+        return stored_bytes(self.spec, tokens=self.tokens, sequences=1, ranks=self.ranks)
+
     def words(self, sequences: int) -> list[str]:
         """Return the options of bench-server."""
         return [
             "--kvcache-shape-spec", self.spec, "--end", str(sequences), "--interval", "0",
-            "--transfer-mode", "lmcache_driven", *self.options,
+            "--transfer-mode", "lmcache_driven", "--num-tokens", str(self.tokens), *self.options,
         ]  # fmt: skip
 
 
@@ -54,7 +61,7 @@ CASES = (
     AcceptanceCase(
         name="8192 tokens",
         spec=LONG_SPEC,
-        options=("--num-tokens", str(LONG_TOKENS)),
+        tokens=LONG_TOKENS,
         within_s=110.0,
     ),
 )

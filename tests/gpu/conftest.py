@@ -16,6 +16,7 @@ import pytest
 from tests.gpu.processes import no_device_reason
 from tests.mitm.running import Urls
 from tests.mitm.servers import embedded_server
+from tests.room import make_room
 
 RPC_VARIABLE, HTTP_VARIABLE = "BENCH_SERVER_GPU_RPC", "BENCH_SERVER_GPU_HTTP"
 L1_GB = "2"
@@ -71,13 +72,15 @@ def embedded_gpu() -> Iterator[Urls]:
         yield server.urls
 
 
-@pytest.fixture(scope="session", params=servers_to_test())
+@pytest.fixture(params=servers_to_test())
 def gpu_server(request: pytest.FixtureRequest) -> Urls:
-    """Every server that the tests were told of."""
+    """Every server that the tests were told of; one that runs is emptied before each test."""
     if request.param == "running":
         for name in (RPC_VARIABLE, HTTP_VARIABLE):
             if not os.environ.get(name):
                 pytest.fail(f"{name} is not set: {RPC_VARIABLE} and {HTTP_VARIABLE} go together")
-        return Urls(rpc_url=os.environ[RPC_VARIABLE], http_url=os.environ[HTTP_VARIABLE])
+        server = Urls(rpc_url=os.environ[RPC_VARIABLE], http_url=os.environ[HTTP_VARIABLE])
+        make_room(server, sequence_bytes=1, sequences=1)
+        return server
     urls: Urls = request.getfixturevalue("embedded_gpu")
     return urls

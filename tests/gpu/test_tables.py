@@ -114,9 +114,8 @@ def test_the_cases_are_what_must_hold() -> None:
     for case in CASES:
         spec = parse_shape_spec(case.spec)
         long = case.spec == LONG_SPEC
-        tokens = LONG_TOKENS if long else 512
-        assert ("--num-tokens" in case.options) == long
-        assert spec.num_blocks >= 2 * (tokens // spec.block_size) + 3
+        assert case.tokens == (LONG_TOKENS if long else 512)
+        assert spec.num_blocks >= 2 * (case.tokens // spec.block_size) + 3
     assert sum(case.ranks == 2 for case in CASES) == 2
     assert 32 * chunk_bytes(parse_shape_spec(LONG_SPEC), 256) == 1 << 30
 

@@ -16,11 +16,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.acceptance import clear, status_of
+from tests.acceptance import status_of
 from tests.mitm.bench import SMALL_SPEC, Ended, options_for, run_bench
 from tests.mitm.fault import HANDLE, SHM, Fault
 from tests.mitm.running import DELAY_S, Urls, running_proxy
 from tests.mitm.servers import Server, real_server
+from tests.room import clear
 
 THEIR_DEADLINE_S = 10.0
 """`lmcache bench server` waits this long for an answer, and has no option for it (0.5.6)."""

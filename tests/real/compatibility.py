@@ -30,6 +30,7 @@ from tests.mitm.servers import real_server
 from tests.real.matrix import GAPS, MODES, SEQUENCES, SHAPES, Cell, Mode, gap
 from tests.real.releases import RELEASES, Release, release_named
 from tests.real.serverprocess import ServerFailedError
+from tests.room import clear, l1_for, stored_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "compatibility.md"
@@ -38,7 +39,8 @@ FAIL = "FAIL"
 _PROGRAM = "compat_table"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _ANSWER_WITHIN_S = 10.0
-_L1 = ("--l1-size-gb", "0.5")
+_TOKENS = 512
+"""Of a sequence, without --num-tokens."""
 
 
 def check_cell(server: Urls, cell: Cell, dialect: Dialect, folder: Path) -> None:
@@ -145,13 +147,26 @@ def examine(release: Release, mode: Mode, python: str, folder: Path) -> Row:
     version, verdicts = "", [why.mark if why else FAIL for why in gaps]
     if FAIL in verdicts:
         pool = f"compat{os.getpid()}" if mode.pool else ""
-        options = (*release.mode_options(release.widest_on_cpu, pool), *_L1)
+        options = (*release.mode_options(release.widest_on_cpu, pool), *_room_for_each_cell())
         with real_server(python, folder / "server.log", options) as server:
             version = _version(server.urls)
             for number, cell in enumerate(cells):
-                if not gaps[number] and _passes(server.urls, cell, release, folder):
+                if gaps[number]:
+                    continue
+                clear(server.urls, dialect.http)
+                if _passes(server.urls, cell, release, folder):
                     verdicts[number] = PASS
     return Row(release=release.name, mode=mode, version=version, verdicts=tuple(verdicts))
+
+
+def _room_for_each_cell() -> tuple[str, str]:
+    """Return the option for an L1 that evicts nothing of what the largest cell stores."""
+    return l1_for(
+        max(
+            stored_bytes(shape.spec, tokens=_TOKENS, sequences=SEQUENCES, ranks=shape.ranks)
+            for shape in SHAPES
+        )
+    )
 
 
 def _version(server: Urls) -> str:

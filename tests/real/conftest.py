@@ -19,6 +19,7 @@ from protocol.dialects import Dialect, dialect_of
 from tests.mitm.running import Urls
 from tests.mitm.servers import Server, real_server
 from tests.real.releases import Release, release_named
+from tests.room import clear
 
 VARIABLE = "BENCH_SERVER_REAL_PYTHON"
 RELEASE_VARIABLE = "BENCH_SERVER_REAL_RELEASE"
@@ -87,14 +88,31 @@ def start_server(environment: Environment) -> StartServer:
 
 
 @pytest.fixture(scope="session")
-def real(start_server: StartServer) -> Iterator[Urls]:
-    """A real server that serves both modes, without a pool: engine_driven goes inline."""
+def one_server(start_server: StartServer) -> Iterator[Urls]:
+    """What `real` is made of, with what earlier tests have stored."""
     with start_server() as running:
         yield running.urls
 
 
 @pytest.fixture(scope="session")
-def real_pooled(start_server: StartServer) -> Iterator[Urls]:
-    """A real server with a shared-memory pool."""
+def one_pooled_server(start_server: StartServer) -> Iterator[Urls]:
+    """What `real_pooled` is made of, with what earlier tests have stored."""
     with start_server(pool=f"bstest{os.getpid()}") as running:
         yield running.urls
+
+
+@pytest.fixture
+def real(one_server: Urls, dialect: Dialect) -> Urls:
+    """An empty real server that serves both modes, without a pool: engine_driven goes inline.
+
+    All tests share it, and one alone never stores so much that it evicts.
+    """
+    clear(one_server, dialect.http)
+    return one_server
+
+
+@pytest.fixture
+def real_pooled(one_pooled_server: Urls, dialect: Dialect) -> Urls:
+    """An empty real server with a shared-memory pool, shared by all tests."""
+    clear(one_pooled_server, dialect.http)
+    return one_pooled_server
