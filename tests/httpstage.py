@@ -87,7 +87,10 @@ async def serving(**fields: Any) -> AsyncIterator[Site]:
         )
     )
     try:
-        rpc_port, http_port = await asyncio.wait_for(ready, WITHIN_S)
+        first: list[asyncio.Future[Any]] = [ready, server]
+        await asyncio.wait(first, timeout=WITHIN_S, return_when=asyncio.FIRST_COMPLETED)
+        assert ready.done(), "the server did not start"
+        rpc_port, http_port = ready.result()
         base = f"http://127.0.0.1:{http_port}"
         async with aiohttp.ClientSession(base) as http:
             yield Site(rpc_port=rpc_port, http_port=http_port, http=http, lines=lines)

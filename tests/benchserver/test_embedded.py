@@ -23,6 +23,8 @@ SPEC = parse_shape_spec("(2,8,2,1,4):float16:1")
 PORTS = 'print(\'{"rpc_port": 7, "http_port": 8}\', flush=True)'
 UNTIL_STDIN_ENDS = "import sys; sys.stdin.read()"
 FOR_EVER = "import time; time.sleep(60)"
+LONG_S = 20.0
+"""Far more than is promised, on a busy machine too, and far less than for ever."""
 
 Children = list["subprocess.Popen[bytes]"]
 Play = Callable[[str], Children]
@@ -86,11 +88,11 @@ def test_a_child_that_is_not_ready_in_time(play: Play, monkeypatch: pytest.Monke
 
 def test_a_signal_while_it_starts_ends_it_at_once(play: Play) -> None:
     children, asked = play(FOR_EVER), Ending()
-    threading.Timer(0.3, asked.on_signal).start()
     started = time.monotonic()
+    threading.Timer(0.3, asked.on_signal).start()
     with pytest.raises(FatalError, match=BEFORE), embedded_server(SPEC, 1, 4, ending=asked):
         raise AssertionError("started")
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < LONG_S
     assert children[0].returncode == -9
 
 
@@ -100,9 +102,9 @@ def test_a_signal_shortens_the_wait_for_its_end(
     monkeypatch.setattr(ending, "_WITHIN_S", 0.3)
     children, asked = play(f"{PORTS}; {FOR_EVER}"), Ending()
     with embedded_server(SPEC, 1, 4, gpu=True, ending=asked):
-        threading.Timer(0.2, asked.on_signal).start()
         started = time.monotonic()
-    assert 0.2 < time.monotonic() - started < 3
+        threading.Timer(0.2, asked.on_signal).start()
+    assert 0.2 < time.monotonic() - started < LONG_S
     assert children[0].returncode == -9
 
 
@@ -114,4 +116,4 @@ def test_a_second_signal_kills_it(play: Play) -> None:
         assert codes == []
         asked.on_signal()
         assert codes == [1]
-        assert children[0].wait(5) == -9
+        assert children[0].wait(LONG_S) == -9

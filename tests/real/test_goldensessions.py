@@ -98,11 +98,11 @@ def recording(environments: Path, *arguments: str) -> Iterator[subprocess.Popen[
             process.kill()
 
 
-def assert_nothing_left(environments: Path, folder: Path) -> None:
+def assert_nothing_left(environments: Path, folder: Path, recorder: int) -> None:
     for line in (environments / RELEASE / "bin" / "seen").read_text().splitlines():
         with pytest.raises(ProcessLookupError):
             os.kill(int(line.split()[0]), 0)
-    assert not list(SHM_DIR.glob("lmcache_l1_pool_golden*"))
+    assert not (SHM_DIR / f"lmcache_l1_pool_golden{recorder}").exists()
     assert not list(folder.glob(".*"))
 
 
@@ -125,7 +125,7 @@ def test_records_every_session_of_a_release(environments: Path, folder: Path) ->
     assert list(index["files"]) == ["v056_x.json", *sorted(f"{name}.json" for name in names)]
     for name in names:
         check_file(folder / f"{name}.json", index["files"][f"{name}.json"])
-    assert_nothing_left(environments, folder)
+    assert_nothing_left(environments, folder, process.pid)
 
 
 def check_file(path: Path, entry: dict[str, Any]) -> None:
@@ -179,7 +179,7 @@ def test_a_session_worth_nothing_is_not_written(
     assert text in err
     assert "Traceback" not in err
     assert untouched(folder)
-    assert_nothing_left(environments, folder)
+    assert_nothing_left(environments, folder, process.pid)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -197,7 +197,7 @@ def test_a_signal_ends_it_with_its_processes(
     assert (process.returncode, out) == (130, "")
     assert err == "record_golden: stopped; nothing was written\n"
     assert untouched(folder)
-    assert_nothing_left(environments, folder)
+    assert_nothing_left(environments, folder, process.pid)
 
 
 @pytest.mark.parametrize(

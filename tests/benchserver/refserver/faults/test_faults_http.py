@@ -32,7 +32,10 @@ async def serving(*faults: str) -> AsyncIterator[tuple[Ask, list[str]]]:
         )
     )
     try:
-        port = await asyncio.wait_for(ready, WITHIN_S)
+        first: list[asyncio.Future[Any]] = [ready, server]
+        await asyncio.wait(first, timeout=WITHIN_S, return_when=asyncio.FIRST_COMPLETED)
+        assert ready.done(), "the server did not start"
+        port = ready.result()
         async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
 
             async def ask(path: str, body: Any = None, data: bytes | None = None) -> Any:

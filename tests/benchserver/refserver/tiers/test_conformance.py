@@ -129,7 +129,14 @@ class Late(DictTier):
     """Goes on writing into the reader's buffer after the reader was cancelled."""
 
     async def read(self, key: ObjectKey, out: memoryview, *, prefetch: bool = False) -> None:
-        asyncio.get_running_loop().call_later(0.001, out.__setitem__, 0, 1)
+        loop = asyncio.get_running_loop()
+
+        def write(left: int) -> None:
+            out[0] = left
+            if left:  # once a turn of the loop, for more turns than any cancellation takes
+                loop.call_soon(write, left - 1)
+
+        write(100)
         await asyncio.sleep(0.001)
         await super().read(key, out, prefetch=prefetch)
 

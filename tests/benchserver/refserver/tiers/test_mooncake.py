@@ -31,6 +31,7 @@ from tests.benchserver.refserver.tiers.conformance import (
     key,
     put,
 )
+from tests.oddpeers import closed
 
 pytestmark = pytest.mark.usefixtures("leak_free")
 
@@ -126,13 +127,13 @@ def test_a_missing_library_names_debians_packages(config: MooncakeConfig, wrong:
 @pytest.mark.usefixtures("fake_store")
 @pytest.mark.parametrize("what", ["master", "metadata server"])
 def test_nobody_listening_is_said(config: MooncakeConfig, what: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        dead = f"127.0.0.1:{free.getsockname()[1]}"
-    if what == "master":
-        config = MooncakeConfig(master=dead, metadata=config.metadata)
-    else:
-        config = MooncakeConfig(master=config.master, metadata=f"http://{dead}/metadata")
-    line = refused(config, FatalError)
+    with closed() as port:
+        dead = f"127.0.0.1:{port}"
+        if what == "master":
+            config = MooncakeConfig(master=dead, metadata=config.metadata)
+        else:
+            config = MooncakeConfig(master=config.master, metadata=f"http://{dead}/metadata")
+        line = refused(config, FatalError)
     assert f"Mooncake's {what} at {dead}: Connection refused; is it running?" in line
 
 
@@ -241,14 +242,15 @@ def test_a_library_that_hangs_costs_the_deadline_and_no_more(
     config: MooncakeConfig, wrong: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor does it keep the end from coming, though the call is still under way then."""
-    monkeypatch.setattr(mooncake, "CALL_S", 0.3)
 
     async def main() -> None:
         async with opened(config) as tier:
             await put(tier, key(1), content(1, SIZE))
             out = bytearray(SIZE)
-            with pytest.raises(TierError, match=r"the read took longer than 0\.3 s"):
-                await tier.read(key(1), memoryview(out))
+            with monkeypatch.context() as short:
+                short.setattr(mooncake, "CALL_S", 0.3)
+                with pytest.raises(TierError, match=r"the read took longer than 0\.3 s"):
+                    await tier.read(key(1), memoryview(out))
             assert out == bytes(SIZE)
             assert tier.stats.queued == 0
             assert await tier.probe([key(1)]) == 1
