@@ -39,8 +39,12 @@ def os_reason(error: OSError) -> str:
     return one_line(error) or type(error).__name__
 
 
+_SPACED = 16
+"""How much of a text is looked at, which may be mostly space: so many times of what is shown."""
+
+
 def one_line(text: object, limit: int = 400) -> str:
     """Return a text of any origin as one printable line of at most `limit` characters."""
-    flat = " ".join(str(text).split())
+    flat = " ".join(str(text)[: _SPACED * limit].split())
     printable = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in flat)
     return printable if len(printable) <= limit else printable[: limit - 3] + "..."

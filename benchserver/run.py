@@ -334,6 +334,7 @@ class Run:
         choice = discovery.choose_transfer(
             self._config.transfer, served, groups, dialect, gpu=self._config.mode == "gpu"
         )
+        discovery.check_slots(choice, self._config.num_tokens // self._server.chunk_tokens)
         for name in sweep_stale():
             self._reporter.note(f"Removed {name}, left by a bench-server that was killed")
         self._workforce = force = Workforce(

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgpack
 
+from protocol.bounds import FEW, check_msgpack
 from protocol.dialects import Dialect, OpRow
 from protocol.errors import LocalProtocolError, RemoteProtocolError
 from protocol.fields import REQUIRED, Kind
@@ -22,6 +23,9 @@ from protocol.values import clip
 
 MAX_REQUEST_FRAMES = 16
 """The longest payload has 7 frames; more than this is nobody's request."""
+
+MAX_REPLY_FRAMES = 8
+"""A reply has 2 or 3; more than this is nobody's answer, and its frames need not be kept."""
 
 MAX_HEAD_BYTES = 256
 """A uid or an operation is a few bytes; longer ones are not kept."""
@@ -37,10 +41,11 @@ _BIN32_HEAD_BYTES = 5
 _MAX_BIN_BYTES = 2**32 - 1
 
 
-def unpack(frame: bytes | memoryview, place: str) -> Any:
+def unpack(frame: bytes | memoryview, place: str, elements: int = FEW) -> Any:
     """Decode one msgpack document; RemoteProtocolError names the place if it is none.
 
-    A document that is nothing but large bytes is a view of the frame.
+    One that claims more than so many elements is refused before it is decoded.  A document that is
+    nothing but large bytes is a view of the frame.
     """
     if len(frame) > MAX_FRAME_BYTES:
         raise RemoteProtocolError(f"{place}: {len(frame)} bytes, at most {MAX_FRAME_BYTES}")
@@ -48,6 +53,7 @@ def unpack(frame: bytes | memoryview, place: str) -> Any:
         content = memoryview(frame)[_BIN32_HEAD_BYTES:]
         if len(content) == int.from_bytes(frame[1:_BIN32_HEAD_BYTES], "big"):
             return content
+    check_msgpack(frame, place, elements)
     try:
         return msgpack.unpackb(frame)
     except Exception as error:
@@ -137,22 +143,30 @@ def encode_reply(dialect: Dialect, request: Incoming, result: Any) -> tuple[byte
 
 
 def decode_result(row: OpRow, op: Op, frames: Sequence[bytes]) -> Any:
-    """Return the result in a reply's frames, which start `[uid, op]`."""
+    """Return the result in a reply's frames, which start `[uid, op]`.
+
+    More than MAX_REPLY_FRAMES of them need not be given: there is no such reply.
+    """
     if len(frames) == 2:
         if row.result is not None and not row.pending:
             raise RemoteProtocolError(f"{op.value}: the reply lacks its result")
         return VOID
     if len(frames) != 3:
         raise RemoteProtocolError(
-            f"{op.value}: the reply has {len(frames)} frames, expected 2 or 3"
+            f"{op.value}: the reply has {_count_of(frames)} frames, expected 2 or 3"
         )
     if row.result is None:
         raise RemoteProtocolError(f"{op.value}: the reply has a result, expected none")
-    value = unpack(frames[2], f"{op.value} result")
+    value = unpack(frames[2], f"{op.value} result", row.result.elements)
     try:
         return row.result.from_wire(value)
     except RemoteProtocolError as error:
         raise RemoteProtocolError(f"{op.value} result: {error}") from error
+
+
+def _count_of(frames: Sequence[bytes]) -> str:
+    more = len(frames) > MAX_REPLY_FRAMES
+    return f"over {MAX_REPLY_FRAMES}" if more else str(len(frames))
 
 
 def decode_op(dialect: Dialect, frame: bytes | memoryview) -> Op:
@@ -185,15 +199,15 @@ def decode_request(dialect: Dialect, frames: Sequence[bytes | memoryview]) -> In
             f"{op.value}: {len(payload)} payload frames, expected {len(row.payload)}"
         )
     args = [
-        _decode_field(field.kind.from_wire, f"{op.value}.{field.name}", frame)
+        _decode_field(field.kind, f"{op.value}.{field.name}", frame)
         for field, frame in zip(row.payload, payload, strict=True)
     ]
     return Incoming(uid=bytes(frames[0]), op_frame=bytes(frames[1]), op=op, args=tuple(args))
 
 
-def _decode_field(from_wire: Any, place: str, frame: bytes | memoryview) -> Any:
-    value = unpack(frame, place)
+def _decode_field(kind: Kind, place: str, frame: bytes | memoryview) -> Any:
+    value = unpack(frame, place, kind.elements)
     try:
-        return from_wire(value)
+        return kind.from_wire(value)
     except RemoteProtocolError as error:
         raise RemoteProtocolError(f"{place}: {error}") from error

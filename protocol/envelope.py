@@ -10,6 +10,7 @@ from typing import Any
 
 import msgpack
 
+from protocol.bounds import FEW, SLOT_ELEMENTS, check_msgpack
 from protocol.errors import LocalProtocolError, RemoteProtocolError
 from protocol.tensors import InlineTensor
 from protocol.values import clip, is_int_list
@@ -41,6 +42,7 @@ def encode_envelope(tensors: Sequence[InlineTensor]) -> bytes:
 
 def decode_envelope(stream: bytes | memoryview) -> list[InlineTensor]:
     """Read the map; RemoteProtocolError for anything else. The data are copied once."""
+    check_msgpack(stream, "inline tensor list", MAX_TENSORS * SLOT_ELEMENTS + FEW)
     try:
         value = msgpack.unpackb(stream)
     except Exception as error:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from protocol.bounds import FEW, MAX_SLOTS, MAX_TOKENS, SLOT_ELEMENTS
 from protocol.handles import (
     KvHandle,
     handle_from_wire,
@@ -22,21 +23,21 @@ from protocol.messages import PoolInfo, RetrievePlan, Slot, StorePlan, TransferR
 from protocol.tensors import InlineTensor
 from protocol.values import is_int, is_int_list, refuse
 
-MAX_SLOTS = 1 << 20
-"""One slot a chunk: a request of a million chunks is nobody's."""
-
-
 REQUIRED: Any = object()
 """The default of a field that has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One wire type: `to_wire` may raise LocalProtocolError, `from_wire` RemoteProtocolError."""
+    """One wire type: `to_wire` may raise LocalProtocolError, `from_wire` RemoteProtocolError.
+
+    A document of more than `elements` is not decoded.
+    """
 
     name: str
     to_wire: Callable[[Any], Any]
     from_wire: Callable[[Any], Any]
+    elements: int = FEW
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +65,19 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _plain(name: str, expected: str, test: Callable[[Any], bool]) -> Kind:
+_DESCRIBED = 1 << 16
+"""Elements of what describes KV layers: each has a handful, and a model a few hundred layers."""
+
+_TOKENS = MAX_TOKENS + FEW
+
+
+def _plain(name: str, expected: str, test: Callable[[Any], bool], elements: int = FEW) -> Kind:
     def from_wire(value: Any) -> Any:
         if not test(value):
             raise refuse(expected, value)
         return value
 
-    return Kind(name, _same, from_wire)
+    return Kind(name, _same, from_wire, elements)
 
 
 def _is_block_ids(value: Any) -> bool:
@@ -91,14 +98,19 @@ STRS = _plain(
     lambda v: isinstance(v, list) and all(isinstance(i, str) for i in v),
 )
 FLOAT = _plain("float", "a number", lambda v: is_int(v) or isinstance(v, float))
-MAP = _plain("map", "a map", lambda v: isinstance(v, dict))
+MAP = _plain("map", "a map", lambda v: isinstance(v, dict), _DESCRIBED)
 MAPS = _plain(
-    "maps", "an array of maps", lambda v: isinstance(v, list) and all(type(i) is dict for i in v)
+    "maps",
+    "an array of maps",
+    lambda v: isinstance(v, list) and all(type(i) is dict for i in v),
+    _DESCRIBED,
 )
-BLOCK_IDS = _plain("block_ids", "an array of arrays of block ids, one a group", _is_block_ids)
+BLOCK_IDS = _plain(
+    "block_ids", "an array of arrays of block ids, one a group", _is_block_ids, _TOKENS
+)
 
 
-INT_LISTS = Kind("int_lists", lambda v: [list(item) for item in v], BLOCK_IDS.from_wire)
+INT_LISTS = Kind("int_lists", lambda v: [list(item) for item in v], BLOCK_IDS.from_wire, _TOKENS)
 
 
 def _flat_from_wire(value: Any) -> list[list[int]]:
@@ -113,7 +125,7 @@ def _flat_to_wire(tables: Sequence[Sequence[int]]) -> list[int]:
     return list(tables[0])
 
 
-FLAT_BLOCK_IDS = Kind("flat_block_ids", _flat_to_wire, _flat_from_wire)
+FLAT_BLOCK_IDS = Kind("flat_block_ids", _flat_to_wire, _flat_from_wire, _TOKENS)
 """One flat array, of the only group (0.4.6 and before)."""
 
 
@@ -125,7 +137,7 @@ def _handles(
             raise refuse("an array of tensor descriptors", value)
         return [from_wire(item) for item in value]
 
-    return Kind(name, lambda handles: [to_wire(handle) for handle in handles], read)
+    return Kind(name, lambda handles: [to_wire(handle) for handle in handles], read, _DESCRIBED)
 
 
 HANDLES = _handles("handles", handle_to_wire, handle_from_wire)
@@ -135,7 +147,9 @@ PICKLED_HANDLES = _handles("pickled_handles", pickled_handle_to_wire, pickled_ha
 
 def key_kind(fields: tuple[str, ...]) -> Kind:
     """Return the key's wire type with the key fields of one release."""
-    return Kind("key", lambda key: key_to_wire(key, fields), lambda v: key_from_wire(v, fields))
+    return Kind(
+        "key", lambda key: key_to_wire(key, fields), lambda v: key_from_wire(v, fields), _TOKENS
+    )
 
 
 def _transfer_to_wire(result: TransferResult) -> list[Any]:
@@ -241,7 +255,9 @@ def _store_plan_from_wire(value: Any) -> StorePlan:
     return StorePlan(inline=False, slots=slots, chunk_indices=tuple(indices))
 
 
-STORE_PLAN = Kind("store_plan", _store_plan_to_wire, _store_plan_from_wire)
+_SLOTS = MAX_SLOTS * SLOT_ELEMENTS + FEW
+
+STORE_PLAN = Kind("store_plan", _store_plan_to_wire, _store_plan_from_wire, _SLOTS)
 
 
 def _retrieve_plan_to_wire(plan: RetrievePlan) -> dict[str, Any]:
@@ -258,4 +274,4 @@ def _retrieve_plan_from_wire(value: Any) -> RetrievePlan:
     return RetrievePlan(success=success, data=data, slots=slots)
 
 
-RETRIEVE_PLAN = Kind("retrieve_plan", _retrieve_plan_to_wire, _retrieve_plan_from_wire)
+RETRIEVE_PLAN = Kind("retrieve_plan", _retrieve_plan_to_wire, _retrieve_plan_from_wire, _SLOTS)

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 import msgpack
 
 from protocol import wrappers
+from protocol.bounds import check_msgpack
 from protocol.errors import LocalProtocolError, RemoteProtocolError
 from protocol.values import clip, is_int
 
@@ -291,6 +292,7 @@ def handle_from_wire(value: Any) -> KvHandle:
     Raises RemoteProtocolError for other types, versions and fields, as the real server does.
     """
     data = _ext_data(value)
+    check_msgpack(data, "handle")
     try:
         unpacked = msgpack.unpackb(data)
     except Exception as error:

@@ -19,6 +19,7 @@ from benchserver.client.rpc import BadAnswerError, CallFailedError, NoAnswerErro
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.config import RunConfig, TransferChoice, is_loopback
 from benchserver.errors import FatalError, UsageError, one_line, os_reason
+from protocol.bounds import MAX_SLOTS
 from protocol.dialects import DIALECTS, V056, Dialect, dialect_of, known_releases, release_of
 from protocol.errors import LocalProtocolError, RemoteProtocolError
 from protocol.ops import Op
@@ -204,6 +205,15 @@ def check_groups(dialect: Dialect, spec: str, kinds: set[bool]) -> None:
         raise FatalError(
             f"release {dialect.name} cannot register MLA layers beside others, as {spec} has "
             "(0.5.1 and later can); use a spec of one kind, or a newer server"
+        )
+
+
+def check_slots(choice: TransferChoice, chunks: int) -> None:
+    """Refuse sequences of more chunks than one answer of engine_driven is read with."""
+    if choice is TransferChoice.ENGINE_DRIVEN and chunks > MAX_SLOTS:
+        raise FatalError(
+            f"a sequence has {chunks} chunks, and engine_driven transfer takes at most {MAX_SLOTS} "
+            "at a time; lower --num-tokens, or give the server a larger --chunk-size"
         )
 
 

@@ -193,7 +193,7 @@ def test_an_extension_that_is_not_one_document(data: bytes) -> None:
 def test_a_field_that_nests_deeper_than_the_stack() -> None:
     deep = b"\x91" * 1000 + b"\xc0"
     data = BODY.replace(b"\xa7cpu_shm", deep)
-    with pytest.raises(RemoteProtocolError, match="type a list that nests too deep to show"):
+    with pytest.raises(RemoteProtocolError, match=rf"type {re.escape('[' * 57)}\.\.\. version"):
         handle_from_wire(msgpack.ExtType(1, data))
 
 

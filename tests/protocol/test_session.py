@@ -164,7 +164,7 @@ def test_abandon_does_nothing_to_what_has_ended_or_never_was(session: ClientSess
         ),
         (
             (b"\x00", b"\x16", b"\x91" * 1000 + b"\xc0"),
-            "ping result: got a list that nests too deep to show, expected a bool",
+            f"ping result: got {'[' * 57}..., expected a bool",
         ),
     ],
 )

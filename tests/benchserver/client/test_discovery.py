@@ -16,6 +16,7 @@ from benchserver.client.discovery import (
     ask_group,
     await_port,
     check_groups,
+    check_slots,
     choose_dialect,
     choose_transfer,
     dialect_of_group,
@@ -30,6 +31,7 @@ from benchserver.clock import NS_PER_MS, NS_PER_S, RealClock, VirtualClock
 from benchserver.config import RunConfig, TransferChoice
 from benchserver.errors import FatalError, UsageError
 from benchserver.refserver.config import spoken_releases
+from protocol.bounds import MAX_SLOTS
 from protocol.dialects import V055, V056, V057, Dialect, dialect_of
 from protocol.errors import RemoteProtocolError
 from protocol.messages import Reply
@@ -163,6 +165,13 @@ def test_mixed_groups_where_they_cannot_be_registered() -> None:
     check_groups(V056, "spec", {True, False})
     with pytest.raises(FatalError, match=r"release 0\.5\.0 cannot register MLA layers beside"):
         check_groups(old, "spec", {True, False})
+
+
+def test_more_chunks_than_one_answer_has() -> None:
+    check_slots(ENGINE, MAX_SLOTS)
+    check_slots(HANDLE, MAX_SLOTS + 1)
+    with pytest.raises(FatalError, match=r"^a sequence has 65537 chunks, .* at most 65536 at a"):
+        check_slots(ENGINE, MAX_SLOTS + 1)
 
 
 @pytest.mark.parametrize(
