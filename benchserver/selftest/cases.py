@@ -197,6 +197,11 @@ STORES = (
         options=("--visible-within", "0.2", "--end", "1"),
     ),
     Case(
+        switch="late_read",
+        checks=("content",),
+        words=("CHECKSUM MISMATCH, leg destination",),
+    ),
+    Case(
         switch="lost_chunk",
         checks=("visibility", "warm_lookup"),
         words=("hit 1/3 chunks, expected 3/3",),
@@ -242,6 +247,14 @@ LOOKUPS = (
         options=_TENANT_B,
         before=_TENANT_A,
         note="two tenants",
+    ),
+    Case(
+        switch="ignored_model",
+        checks=("cold_lookup",),
+        words=("cold LOOKUP hit 2/2 chunks, expected 0/2",),
+        options=("--model-name", "model-b"),
+        before=("--model-name", "model-a"),
+        note="two models",
     ),
     Case(
         switch="ignored_prefix",

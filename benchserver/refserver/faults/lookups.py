@@ -14,6 +14,7 @@ from protocol.messages import VOID
 from protocol.ops import Op
 
 NEVER_NS = 1 << 62
+_FIRST = "first model name"
 
 
 def is_hit(result: Any) -> bool:
@@ -54,6 +55,38 @@ def counted_over_hole() -> Mapping[Op, Act]:
 async def without_salt(call: Call) -> Any:
     """Handle a call as if its key had no salt."""
     return await call.proceed_with(replace(call.key, cache_salt=""))
+
+
+@instead
+async def without_model(call: Call) -> Any:
+    """Handle a call as if its key had the model name that was seen first."""
+    name = _first_name(call, call.key.model_name)
+    return await call.proceed_with(replace(call.key, model_name=name))
+
+
+@instead
+async def register_without_model(call: Call) -> Any:
+    """Register tensors under the model name that was seen first."""
+    instance_id, handles, model_name, *rest = call.args
+    return await call.handle((instance_id, handles, _first_name(call, model_name), *rest))
+
+
+@instead
+async def register_engine_without_model(call: Call) -> Any:
+    """Register an engine-driven instance under the model name that was seen first."""
+    fields = call.args[0]
+    if not isinstance(fields.get("model_name"), str):
+        return await call.proceed()  # which refuses it
+    name = _first_name(call, fields["model_name"])
+    return await call.proceed_with({**fields, "model_name": name})
+
+
+def _first_name(call: Call, model_name: str) -> str:
+    """Return the first model name that the fault has seen, this one if it is the first."""
+    if call.notes.get(_FIRST) is None:
+        call.notes.put(_FIRST, model_name)
+    name: str = call.notes.get(_FIRST)
+    return name
 
 
 def hash_without_prefix(active: Active) -> Callable[[], None]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from benchserver.refserver.cache import ObjectKey
 from benchserver.refserver.config import ALIGN_BYTES
 from benchserver.refserver.faults.call import Call
 from benchserver.refserver.faults.fault import Act, instead
+from benchserver.refserver.faults.pages import is_done
 from benchserver.refserver.faults.transfers import done
 from benchserver.refserver.refusal import RefusalError
 from protocol.dialects import V056
@@ -40,31 +42,63 @@ async def stick_store(call: Call) -> Any:
     return await done(call)
 
 
-def acknowledged_early(answer: Callable[[Call], Awaitable[Any]]) -> Act:
-    """Return a STORE that answers at once and is done later."""
-
-    @instead
-    async def act(call: Call) -> Any:
-        call.active.start(_do_later(call))
-        return await answer(call)
-
-    return act
-
-
-async def committed(_call: Call) -> Any:
-    """Return the answer of a COMMIT_STORE that is done."""
-    return True
+@instead
+async def read_late(call: Call) -> Any:
+    """Answer at once, and read the source, and store it, some time later."""
+    call.active.start(_do_later(call))
+    return await done(call)
 
 
 async def _do_later(call: Call) -> None:
     await call.core.clock.sleep_ns(call.settings.delay_ns)
+    sessions, request_id = call.core.sessions, call.key.request_id
+    was_open = sessions.get(request_id) is not None
     try:
         await call.proceed()
     except RefusalError as error:
         call.core.journal.line(f"refused: {error}")
     finally:
-        # The client has ended its session long ago, and the handler has opened another.
-        call.core.sessions.end(call.key.request_id)
+        # The client may have ended its session long ago, and the handler has opened another.
+        session = sessions.get(request_id)
+        if not was_open and session is not None and not session.groups:
+            sessions.end(request_id)
+
+
+def acknowledged_early() -> Mapping[Op, Act]:
+    """Return what hides from LOOKUP, for a while, what was stored anew."""
+
+    async def store(call: Call) -> Any:
+        new = [name for name in _objects_of(call) if not call.core.cache.has(name)]
+        result = await call.proceed()
+        if is_done(result) and call.fires():
+            visible_ns = call.now_ns + call.settings.delay_ns
+            for name in new:
+                call.notes.put(name, visible_ns)
+        return result
+
+    async def look_up(call: Call) -> Any:
+        end = _visible_chunks(call) * call.core.config.chunk_size
+        return await call.proceed_with(replace(call.key, end=min(call.key.end, end)))
+
+    return {Op.STORE: store, Op.COMMIT_STORE: store, Op.LOOKUP: look_up}
+
+
+def _objects_of(call: Call) -> tuple[ObjectKey, ...]:
+    """Return the objects of a STORE, none of one that is refused."""
+    try:
+        return call.core.objects_of(call.key, call.core.groups_of(call.key))
+    except RefusalError:
+        return ()
+
+
+def _visible_chunks(call: Call) -> int:
+    """Return how many chunks a LOOKUP asks for before the first that is still hidden."""
+    now_ns, chunks = call.now_ns, 0
+    for row in call.core.rows_of(call.key):
+        if any((call.notes.get(name) or now_ns) > now_ns for name in row):
+            break
+        chunks += 1
+    return chunks
 
 
 async def leave_out_middle(call: Call) -> Any:

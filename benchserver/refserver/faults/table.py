@@ -62,6 +62,15 @@ _LOOKUPS = (
         calls=dict.fromkeys(_KEYED, lookups.without_salt),
     ),
     Fault(
+        name="ignored_model",
+        meaning="models see each other's chunks: the model name is ignored",
+        calls={
+            **dict.fromkeys(_KEYED, lookups.without_model),
+            Op.REGISTER_KV_CACHE: lookups.register_without_model,
+            Op.REGISTER_ENGINE_DRIVEN: lookups.register_engine_without_model,
+        },
+    ),
+    Fault(
         name="ignored_prefix",
         meaning="a chunk is known by its own tokens, whatever stands before them",
         patch=lookups.hash_without_prefix,

@@ -106,14 +106,20 @@ STORES = (
     ),
     Fault(
         name="early_ack",
-        meaning="STORE is acknowledged first and done some time later",
-        calls={
-            Op.STORE: stores.acknowledged_early(transfers.done),
-            Op.COMMIT_STORE: stores.acknowledged_early(stores.committed),
-        },
-        params=("delay", "rank"),
+        meaning="STORE is acknowledged some time before LOOKUP finds its chunks",
+        calls=stores.acknowledged_early(),
+        params=("delay",),
         defaults=Settings(delay_ns=300 * NS_PER_MS),
         harmless=True,
+    ),
+    Fault(
+        # Of engine_driven clients no server reads the source: they copy it themselves, before
+        # COMMIT_STORE.
+        name="late_read",
+        meaning="STORE is acknowledged first, and its source is read some time later",
+        calls={Op.STORE: stores.read_late},
+        params=("delay", "rank"),
+        defaults=Settings(delay_ns=100 * NS_PER_MS),
     ),
     Fault(
         name="lost_chunk",

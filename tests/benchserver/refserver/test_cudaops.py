@@ -601,6 +601,7 @@ FAULTS = [
     "drop_store",
     "stuck_store",
     "early_ack",
+    "late_read",
     "lost_chunk",
     "full_l1",
     "clear_between",
@@ -641,7 +642,7 @@ def test_a_fault_does_on_a_gpu_what_it_does_on_the_host(fault: str) -> None:
     assert sum(on_host["fired"]) > 0
 
 
-@pytest.mark.parametrize("fault", ["drop_store", "stuck_store", "early_ack"])
+@pytest.mark.parametrize("fault", ["drop_store", "stuck_store", "late_read"])
 def test_an_early_acknowledgement_carries_an_event_that_has_completed(fault: str) -> None:
     async def scene(client: Client) -> None:
         client.stage.switch(fault)

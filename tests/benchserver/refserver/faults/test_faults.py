@@ -18,7 +18,7 @@ from protocol.keys import CacheKey
 from protocol.messages import VOID
 from protocol.ops import Op
 from tests.benchserver.refserver.tiers.reference import DictTier
-from tests.faultstage import CHUNK, DONE, OP, UID, Stage, key, play
+from tests.faultstage import CHUNK, DONE, FROM, OP, TO, UID, Stage, client_memory, key, play
 
 
 def test_without_a_fault_nothing_is_wrapped() -> None:
@@ -107,19 +107,58 @@ def test_a_miss_is_counted_as_a_hit() -> None:
     play(scene)
 
 
-def test_an_early_acknowledged_store_comes_later() -> None:
+def test_what_was_acknowledged_early_is_found_later_and_was_read_before() -> None:
     async def scene(stage: Stage) -> None:
         stage.switch("early_ack:300ms")
+        before = [[layer[:, FROM].copy() for layer in rank] for rank in stage.pages]
         for rank in range(2):
             assert await stage.store("a", rank) == DONE
+            for layer in stage.pages[rank]:
+                layer[:, FROM] = 0
         assert await stage.lookup("a") == 0
-        await stage.call(Op.END_SESSION, "a")
-        started_ns = stage.core.clock.now_ns()
-        await stage.later.pop(0)
-        assert stage.core.clock.now_ns() - started_ns == 300 * NS_PER_MS
-        await stage.later.pop(0)
-        assert stage.core.sessions.count == 0
+        await stage.core.clock.sleep_ns(300 * NS_PER_MS)
+        assert await stage.store("a") == DONE  # what is found stays found
         assert await stage.lookup("a") == 2
+        for rank in range(2):
+            assert await stage.retrieve("a", rank) == DONE
+            for layer, old in zip(stage.pages[rank], before[rank], strict=True):
+                assert (layer[:, TO] == old).all()
+
+    play(scene)
+
+
+def test_an_early_acknowledgement_hides_no_chunk_before_the_new_ones() -> None:
+    async def scene(stage: Stage) -> None:
+        for rank in range(2):
+            await stage.store("a", rank, end=CHUNK)
+        stage.switch("early_ack:300ms")
+        for rank in range(2):
+            await stage.store("a", rank)
+        assert await stage.lookup("a") == 1
+
+    play(scene)
+
+
+@pytest.mark.parametrize("ends_before", [True, False])
+def test_a_source_that_is_read_late_is_stored_as_it_is_then(ends_before: bool) -> None:
+    async def scene(stage: Stage) -> None:
+        stage.switch("late_read")
+        for rank in range(2):
+            assert await stage.store("a", rank) == DONE
+            for layer in stage.pages[rank]:
+                layer[:, FROM] = 0x7E7E
+        assert await stage.lookup("a") == 0
+        if ends_before:
+            await stage.call(Op.END_SESSION, "a")
+        started_ns = stage.core.clock.now_ns()
+        for pending in (stage.later.pop(0), stage.later.pop(0)):
+            await pending
+        assert stage.core.clock.now_ns() - started_ns == 200 * NS_PER_MS  # one after the other
+        assert stage.core.sessions.count == (not ends_before)
+        assert await stage.lookup("a") == 2
+        for rank in range(2):
+            assert await stage.retrieve("a", rank) == DONE
+            assert all((layer[:, TO] == 0x7E7E).all() for layer in stage.pages[rank])
 
     play(scene)
 
@@ -142,6 +181,56 @@ def test_tenants_and_prefixes() -> None:
             await stage.store("d", rank, cache_salt="one", **behind)
         assert await found("e", cache_salt="two", **behind) == 2
         assert await found("f", cache_salt="one", **alone) == 1
+
+    play(scene)
+
+
+def test_models() -> None:
+    async def scene(stage: Stage) -> None:
+        for rank in range(2):
+            await stage.store("a", rank)
+        same = key("a", None).token_ids
+        assert await stage.lookup("b", model_name="other", token_ids=same) == 0
+        stage.switch("ignored_model")
+        assert await stage.lookup("a") == 2
+        assert await stage.lookup("c", model_name="other", token_ids=same) == 2
+        assert await stage.lookup("d", model_name="other") == 0
+
+    play(scene)
+
+
+def test_who_registers_another_model_finds_the_first_ones_chunks() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.switch("ignored_model")
+        for rank in range(2):
+            await stage.store("a", rank)
+            await stage.call(Op.UNREGISTER_KV_CACHE, rank)
+        assert await stage.lookup("a") == 0  # nobody serves it now
+        with client_memory(3) as (handles, pages):
+            args: tuple[Any, ...] = (0, handles, "other", 2, "vllm", {"kv_layout": "NHD"}, [])
+            assert await stage.call(Op.REGISTER_KV_CACHE, *args) is VOID
+            assert await stage.lookup("a", model_name="other") == 2
+            await stage.call(Op.UNREGISTER_KV_CACHE, 0)
+            pages.clear()
+
+    play(scene)
+
+
+def test_an_engine_driven_registration_of_another_model_is_one_of_the_first() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.switch("ignored_model")
+        await stage.lookup("a")
+        names = ("num_layers", "hidden_dim_size", "block_size", "world_size")
+        fields: dict[str, Any] = {
+            **dict.fromkeys(names, 2),
+            "dtype_str": "float16",
+            "use_mla": False,
+        }
+        fields |= {"instance_id": 7, "model_name": "other"}
+        await stage.call(Op.REGISTER_ENGINE_DRIVEN, fields)
+        assert stage.core.registry.engine[7].model_name == "m"
+        with pytest.raises(RefusalError):
+            await stage.call(Op.REGISTER_ENGINE_DRIVEN, {**fields, "model_name": 5})
 
     play(scene)
 
