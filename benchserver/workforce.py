@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from benchserver.client.engine_mode import EngineMode
 from benchserver.client.handle_mode import HandleMode
 from benchserver.client.rpc import CallFailedError, RpcClient
-from benchserver.client.transfer import TransferMode
+from benchserver.client.transfer import TransferMode, dtype_hint
 from benchserver.client.worker import Worker, instance_id
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.config import RunConfig, TransferChoice
@@ -278,6 +278,7 @@ class Workforce:
             raise FatalError(
                 f"rank {worker.rank}: {error}; {mode}it cannot map our memory "
                 f"({self._mapping_needs(worker.rank)}) or refuses this KV layout: see its log"
+                f"{dtype_hint(self._config.spec)}"
             ) from error
 
     def _mapping_needs(self, rank: int) -> str:

@@ -20,6 +20,7 @@ import msgpack
 
 from protocol import wrappers
 from protocol.bounds import check_msgpack
+from protocol.dtypes import ITEM_BYTES
 from protocol.errors import LocalProtocolError, RemoteProtocolError
 from protocol.values import clip, is_int
 
@@ -37,7 +38,6 @@ MEMORY_HANDLE_BYTES = 64
 MAX_SHARE_BYTES = 256
 """Longest byte string in a `CudaShare`; PyTorch 2.11's have 66, 23 and 64."""
 
-_DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "uint8": 1, "int8": 1}
 _MAX_RANK = 8
 _MAX_NAME_BYTES = 255
 _METADATA_FIELDS = {"dtype", "shape", "stride", "storage_offset", "device_uuid"}
@@ -134,7 +134,7 @@ def _span_bytes(handle: KvHandle) -> int:
     if 0 in handle.shape:
         return 0
     last = sum((n - 1) * s for n, s in zip(handle.shape, handle.stride, strict=True))
-    return (handle.storage_offset + last + 1) * _DTYPE_BYTES[handle.dtype]
+    return (handle.storage_offset + last + 1) * ITEM_BYTES[handle.dtype]
 
 
 def handle_to_wire(handle: KvHandle) -> msgpack.ExtType:
@@ -190,7 +190,7 @@ def pickled_handle_to_wire(handle: KvHandle) -> msgpack.ExtType:
 
 
 def _check_own(handle: KvHandle) -> None:
-    if handle.dtype not in _DTYPE_BYTES:
+    if handle.dtype not in ITEM_BYTES:
         raise LocalProtocolError(f"handle: dtype {handle.dtype!r} is not known")
     if len(handle.shape) != len(handle.stride):
         raise LocalProtocolError(
@@ -214,7 +214,7 @@ def _check_own(handle: KvHandle) -> None:
 def _check_extent(handle: KvHandle) -> None:
     """Raise RemoteProtocolError for a tensor that does not fit what the descriptor says it has."""
     if isinstance(handle, CudaRawHandle):
-        nbytes = math.prod(handle.shape) * _DTYPE_BYTES[handle.dtype]
+        nbytes = math.prod(handle.shape) * ITEM_BYTES[handle.dtype]
         if not _is_contiguous(handle) or handle.storage_offset or nbytes != handle.nbytes:
             raise RemoteProtocolError(
                 f"handle: {handle.nbytes} bytes, shape {clip(handle.shape)}, stride "
@@ -333,7 +333,7 @@ def _view_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
     dtype, uuid = metadata["dtype"], metadata["device_uuid"]
     if not isinstance(uuid, str):
         raise RemoteProtocolError("handle: device_uuid must be a string")
-    if not isinstance(dtype, str) or dtype not in _DTYPE_BYTES:
+    if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
         raise RemoteProtocolError(f"handle: dtype {clip(dtype)} is not known")
     shape, stride = (_naturals(metadata[name], name) for name in ("shape", "stride"))
     if len(shape) != len(stride):

@@ -12,7 +12,10 @@ The stream has two layers. The outer pickle is a list of calls::
 
 and every blob is torch's legacy file: five short pickles (magic number, version, a dict about
 the sender, the persistent id of one storage, the list of its keys), then the element count as
-little-endian int64, then the raw bytes.
+little-endian int64, then the raw bytes. torch has no storage class for its
+newer dtypes, such as the 8-bit floats: their storage is untyped, counted in bytes, and the call is
+``_rebuild_tensor_v3`` with the dtype as a seventh argument. (torch 2.13 writes such a list and
+cannot read it.)
 
 Writing is concatenation: constant opcodes, a few numbers, and the caller's buffers, joined once.
 
@@ -31,10 +34,19 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal
 
+from protocol.dtypes import ITEM_BYTES
 from protocol.errors import LocalProtocolError
 from protocol.pickles import Global, Grammar, read_pickle, refusal, short_int
+from protocol.storages import (
+    DTYPE_OF_CLASS,
+    NEWER_DTYPES,
+    UNTYPED,
+    VIEW_FORMATS,
+    class_item_bytes,
+    class_of,
+    is_newer,
+)
 
 # KV objects have rank 3 or 4. The rest is room for a peer's odd views, and small enough that
 # nested iteration over the axes stays shallow.
@@ -60,25 +72,8 @@ _MAGIC = 0x1950A86A20F9469CFC6C
 _VERSION = 1001
 
 
-@dataclass(frozen=True, slots=True)
-class _Dtype:
-    """One element type: its storage class in the stream, and how memoryview spells its width."""
-
-    storage: Global
-    item_bytes: int
-    view_format: Literal["B", "H", "I"]
-
-
-_DTYPES: Mapping[str, _Dtype] = {
-    "float16": _Dtype(Global("torch", "HalfStorage"), 2, "H"),
-    "bfloat16": _Dtype(Global("torch", "BFloat16Storage"), 2, "H"),
-    "float32": _Dtype(Global("torch", "FloatStorage"), 4, "I"),
-    "uint8": _Dtype(Global("torch", "ByteStorage"), 1, "B"),
-    "int8": _Dtype(Global("torch", "CharStorage"), 1, "B"),
-}
-_DTYPE_OF_STORAGE: Mapping[Global, str] = {d.storage: name for name, d in _DTYPES.items()}
-
 _REBUILD_TENSOR = Global("torch._utils", "_rebuild_tensor_v2")
+_REBUILD_NEWER = Global("torch._utils", "_rebuild_tensor_v3")
 _LOAD_STORAGE = Global("torch.storage", "_load_from_bytes")
 _ORDERED_DICT = Global("collections", "OrderedDict")
 
@@ -92,16 +87,16 @@ class InlineTensor:
     data: bytes | memoryview
 
     def __post_init__(self) -> None:
-        if self.dtype not in _DTYPES:
+        if self.dtype not in ITEM_BYTES:
             raise LocalProtocolError(
-                f"InlineTensor: dtype {self.dtype!r} is not one of {', '.join(_DTYPES)}"
+                f"InlineTensor: dtype {self.dtype!r} is not one of {', '.join(ITEM_BYTES)}"
             )
         if not isinstance(self.shape, tuple) or not _is_shape(self.shape):
             raise LocalProtocolError(
                 f"InlineTensor: shape {self.shape!r} must be a tuple of at most {_MAX_RANK} "
                 f"non-negative integers that span less than 2**63 elements"
             )
-        expected = math.prod(self.shape) * _DTYPES[self.dtype].item_bytes
+        expected = math.prod(self.shape) * ITEM_BYTES[self.dtype]
         if _byte_view(self.data, "InlineTensor data").nbytes != expected:
             raise LocalProtocolError(
                 f"InlineTensor: {len(self.data)} bytes of data, but {self.dtype} of shape "
@@ -155,16 +150,26 @@ _BLOB_PREFIX = (
     + (_text("short") + short_int(2) + _text("int") + short_int(4) + _text("long") + short_int(4))
     + b"uu."
 )
-_OUTER_NAMES = (_REBUILD_TENSOR, _LOAD_STORAGE, _ORDERED_DICT)
-# The first tensor spells its three names out and memoizes them; the others fetch them by BINGET.
-_SPELLED_NAMES = tuple(_stack_global(name) for name in _OUTER_NAMES)
-_FETCHED_NAMES = tuple(bytes((ord("h"), index)) for index in range(len(_OUTER_NAMES)))
+
+
+class _Names:
+    """The names of one stream: spelled out and memoized at first use, then fetched by BINGET."""
+
+    def __init__(self) -> None:
+        self._memo: dict[Global, int] = {}
+
+    def opcodes(self, name: Global) -> bytes:
+        """What pushes a name."""
+        if name in self._memo:
+            return bytes((ord("h"), self._memo[name]))
+        self._memo[name] = len(self._memo)
+        return _stack_global(name)
 
 
 def _blob_head(tensor: InlineTensor, key: str) -> bytes:
     """Everything of a blob that precedes the raw bytes."""
-    storage = _DTYPES[tensor.dtype].storage
-    numel = math.prod(tensor.shape)
+    storage = class_of(tensor.dtype)
+    numel = len(tensor.data) // class_item_bytes(DTYPE_OF_CLASS[storage])
     return b"".join(
         (
             _BLOB_PREFIX,
@@ -194,17 +199,21 @@ def encode_tensor_list(tensors: Sequence[InlineTensor]) -> bytes:
             f"encode_tensor_list: {len(tensors)} tensors need up to {size} bytes, but one message "
             f"carries {_MAX_STREAM_BYTES}; send fewer chunks at a time"
         )
+    names = _Names()
     parts: list[bytes | memoryview] = [b"\x80\x04]("]
     for index, tensor in enumerate(tensors):
-        rebuild, load, hooks = _FETCHED_NAMES if index else _SPELLED_NAMES
+        newer = is_newer(tensor.dtype)
         head = _blob_head(tensor, key=str(index))
         view = _int_tuple(tensor.shape) + _int_tuple(_contiguous_stride(tensor.shape))
+        rebuild = names.opcodes(_REBUILD_NEWER if newer else _REBUILD_TENSOR)
+        load, hooks = names.opcodes(_LOAD_STORAGE), names.opcodes(_ORDERED_DICT)
+        dtype = names.opcodes(Global("torch", tensor.dtype)) if newer else b""
         parts += (
             rebuild + b"(" + load,
             b"B" + (len(head) + len(tensor.data)).to_bytes(4, "little"),
             head,
             tensor.data,
-            b"\x85R" + short_int(0) + view + b"\x89" + hooks + b")RtR",
+            b"\x85R" + short_int(0) + view + b"\x89" + hooks + b")R" + dtype + b"tR",
         )
     parts.append(b"e.")
     return b"".join(parts)
@@ -221,6 +230,8 @@ class _Hooks(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _StorageId:
+    """`dtype` may be `UNTYPED`."""
+
     dtype: str
     key: str
     numel: int
@@ -228,6 +239,8 @@ class _StorageId:
 
 @dataclass(frozen=True, slots=True)
 class _Storage:
+    """`dtype` may be `UNTYPED`, but not in a view."""
+
     dtype: str
     numel: int
     data: memoryview
@@ -248,7 +261,7 @@ class _View:
 
     @property
     def nbytes(self) -> int:
-        return self.numel * _DTYPES[self.storage.dtype].item_bytes
+        return self.numel * ITEM_BYTES[self.storage.dtype]
 
 
 def _as_count(value: object, place: str) -> int:
@@ -272,7 +285,7 @@ def _storage_id(value: object) -> _StorageId:
     if not isinstance(value, tuple) or len(value) != 6:
         raise refusal(place, value, "a tuple of six")
     kind, storage, key, device, numel, views = value
-    dtype = _DTYPE_OF_STORAGE.get(storage) if isinstance(storage, Global) else None
+    dtype = DTYPE_OF_CLASS.get(storage) if isinstance(storage, Global) else None
     if dtype is None:
         raise refusal(place, storage, "a storage class")
     if not isinstance(key, str):
@@ -284,7 +297,7 @@ def _storage_id(value: object) -> _StorageId:
 
 
 _BLOB_GRAMMAR = Grammar(
-    names=frozenset(_DTYPE_OF_STORAGE),
+    names=frozenset(DTYPE_OF_CLASS),
     calls={},
     persistent=_storage_id,
     max_opcodes=_BLOB_OPCODES,
@@ -318,7 +331,7 @@ def _load_storage(arguments: tuple[object, ...]) -> _Storage:
         raise refusal("object of a blob", storage, "one storage")
     if not isinstance(keys, list) or len(keys) != 1 or keys[0] != storage.key:
         raise refusal("storage keys of a blob", keys, f"a list of {storage.key!r} alone")
-    expected = 8 + storage.numel * _DTYPES[storage.dtype].item_bytes
+    expected = 8 + storage.numel * class_item_bytes(storage.dtype)
     if rest.nbytes != expected:
         raise refusal("contents of a blob", rest, f"{expected} bytes for {storage}")
     (numel,) = struct.unpack_from("<q", rest)
@@ -328,12 +341,30 @@ def _load_storage(arguments: tuple[object, ...]) -> _Storage:
 
 
 def _rebuild_view(arguments: tuple[object, ...]) -> _View:
-    place = "_rebuild_tensor_v2"
+    place = _REBUILD_TENSOR.name
     if len(arguments) != 6:
         raise refusal(place, arguments, "six arguments")
-    storage, raw_offset, raw_shape, raw_stride, requires_grad, hooks = arguments
-    if not isinstance(storage, _Storage):
-        raise refusal(place, storage, "a storage")
+    storage = arguments[0]
+    if not isinstance(storage, _Storage) or storage.dtype == UNTYPED:
+        raise refusal(place, storage, "a storage of a dtype")
+    return _view_of(storage, arguments[1:], place)
+
+
+def _rebuild_newer_view(arguments: tuple[object, ...]) -> _View:
+    place = _REBUILD_NEWER.name
+    if len(arguments) != 7:
+        raise refusal(place, arguments, "seven arguments")
+    storage, dtype = arguments[0], arguments[6]
+    if not isinstance(storage, _Storage) or storage.dtype != UNTYPED:
+        raise refusal(place, storage, "an untyped storage")
+    if not isinstance(dtype, Global) or dtype not in NEWER_DTYPES:
+        raise refusal(place, dtype, "a dtype without a storage class of its own")
+    numel = storage.numel // ITEM_BYTES[dtype.name]
+    return _view_of(_Storage(dtype.name, numel, storage.data), arguments[1:6], place)
+
+
+def _view_of(storage: _Storage, arguments: tuple[object, ...], place: str) -> _View:
+    raw_offset, raw_shape, raw_stride, requires_grad, hooks = arguments
     if not isinstance(requires_grad, bool) or hooks is not _Hooks.NONE:
         raise refusal(place, hooks, "a boolean requires_grad and an empty OrderedDict")
     offset = _as_count(raw_offset, "storage offset")
@@ -359,6 +390,7 @@ def _no_hooks(arguments: tuple[object, ...]) -> _Hooks:
 
 _OUTER_CALLS: Mapping[Global, Callable[[tuple[object, ...]], object]] = {
     _REBUILD_TENSOR: _rebuild_view,
+    _REBUILD_NEWER: _rebuild_newer_view,
     _LOAD_STORAGE: _load_storage,
     _ORDERED_DICT: _no_hooks,
 }
@@ -366,7 +398,7 @@ _OUTER_CALLS: Mapping[Global, Callable[[tuple[object, ...]], object]] = {
 
 def _outer_grammar(max_tensors: int) -> Grammar:
     return Grammar(
-        names=frozenset(_OUTER_CALLS),
+        names=NEWER_DTYPES | frozenset(_OUTER_CALLS),
         calls=_OUTER_CALLS,
         persistent=_no_persistent_id,
         max_opcodes=(1 + max_tensors) * _OPCODES_PER_TENSOR,
@@ -410,7 +442,7 @@ def _run_starts(axes: Sequence[_Axis], start: int) -> Iterator[int]:
 
 def _gathered(view: _View) -> memoryview:
     """The row-major bytes of a strided view, copied run by run of its innermost axis."""
-    view_format = _DTYPES[view.storage.dtype].view_format
+    view_format = VIEW_FORMATS[ITEM_BYTES[view.storage.dtype]]
     source = view.storage.data.cast(view_format)
     result = bytearray(view.nbytes)
     target = memoryview(result).cast(view_format)
@@ -427,7 +459,7 @@ def _gathered(view: _View) -> memoryview:
 
 
 def _sliced(view: _View) -> memoryview:
-    start = view.offset * _DTYPES[view.storage.dtype].item_bytes
+    start = view.offset * ITEM_BYTES[view.storage.dtype]
     return view.storage.data[start : start + view.nbytes]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from protocol.dtypes import ITEM_BYTES
 from protocol.errors import RemoteProtocolError
 from protocol.pickles import Global, Grammar, Instance, read_pickle, short_int
 
@@ -29,7 +30,6 @@ FIELDS = (
 
 MAX_WRAPPER_BYTES = 4096
 _MEMO = b"\x94"
-_DTYPES = ("float16", "bfloat16", "float32", "uint8", "int8")
 
 
 def write_wrapper(values: Mapping[str, Any]) -> bytes:
@@ -77,7 +77,7 @@ def _no_persistent_id(value: object) -> object:
 
 
 _GRAMMAR = Grammar(
-    names=frozenset(Global("torch", name) for name in _DTYPES),
+    names=frozenset(Global("torch", name) for name in ITEM_BYTES),
     calls={},
     persistent=_no_persistent_id,
     max_opcodes=256,

@@ -4,8 +4,8 @@ Owns the closed set of dtypes: the spelling, the item size and whether the bits 
 Must not know numpy, torch or the server's own dtype codes; whoever holds memory maps a
 :class:`DType` to its own type by ``name``.
 
-Works as a read-only table. Servers up to 0.5.5 know every entry except int8, which came with
-0.5.6 (``shared/wire.md`` section 11); refusing it for an older server is the caller's decision.
+Works as a read-only table, for all releases alike: which dtypes a server takes is for the server
+to say.
 """
 
 from collections.abc import Mapping
@@ -29,6 +29,8 @@ _SUPPORTED = (
     DType(name="float32", item_bytes=4, kind="float"),
     DType(name="uint8", item_bytes=1, kind="int"),
     DType(name="int8", item_bytes=1, kind="int"),
+    DType(name="float8_e4m3fn", item_bytes=1, kind="float"),
+    DType(name="float8_e5m2", item_bytes=1, kind="float"),
 )
 
 DTYPES: Mapping[str, DType] = MappingProxyType({dtype.name: dtype for dtype in _SUPPORTED})

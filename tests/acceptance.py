@@ -35,6 +35,7 @@ SMALL_HANDLE_CASES: Mapping[str, tuple[str, ...]] = {
     "mla_tp2": ("(1,128,16,1,72):bfloat16:2", "--tp-size", "2"),
     "tp2": ("(2,128,16,2,8):float16:2", "--tp-size", "2"),
     "uint8": ("(2,128,16,2,8):uint8:2",),
+    "fp8": ("(2,128,16,2,8):float8_e4m3fn:2;(1,128,16,1,32):float8_e5m2:1",),
     "float32": ("(2,128,16,2,8):float32:2",),
 }
 _SETTLE_S = 3.0

@@ -55,6 +55,7 @@ SPECS = (
     "(2,24,1,1,3):int8:2",
     "(2,24,2,2,4):float32:1;(1,24,2,1,292):uint8:2",
     "(2,24,1,1,5):uint8:2;(1,24,1,3,43):bfloat16:2;(2,24,1,2,4):float16:3",
+    "(2,24,2,1,4):float8_e4m3fn:2;(1,24,2,1,5):float8_e5m2:1",
     "(2,24,16,4,70):bfloat16:3",
 )
 """Pages of 3 to 8960 bytes, whole 8-byte words or not, groups of both sorts, bfloat16 of both."""

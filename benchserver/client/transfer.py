@@ -11,6 +11,7 @@ from typing import Protocol
 
 from benchserver.kv.blocks import Window
 from protocol.keys import CacheKey
+from shapespec import ShapeSpec
 
 
 class RefusedError(Exception):
@@ -30,6 +31,15 @@ class Moved:
     latency_ns: int
     replied_ns: int
     chunks: int
+
+
+def dtype_hint(spec: ShapeSpec) -> str:
+    """Return what to say behind a failure if the spec has a dtype that engines do not send."""
+    names = {group.dtype.name for group in spec.groups}
+    fp8 = sorted(name for name in names if name.startswith("float8_"))
+    if not fp8:
+        return ""
+    return f"; engines give fp8 KV as uint8, not as {' or '.join(fp8)}: put uint8 in the shape spec"
 
 
 class TransferMode(Protocol):

@@ -18,9 +18,9 @@ from benchserver.errors import os_reason
 from benchserver.refserver.cudadevice import Device, give_back_unused, refusing
 from benchserver.refserver.cudadriver import OpenHandles, bytes_behind
 from benchserver.refserver.cudapages import Tensor, tensor_over
-from benchserver.refserver.layout import ITEM_BYTES
 from benchserver.refserver.refusal import RefusalError
 from benchserver.refserver.segments import open_segment
+from protocol.dtypes import ITEM_BYTES
 from protocol.handles import (
     EVENT_HANDLE_BYTES,
     MEMORY_HANDLE_BYTES,

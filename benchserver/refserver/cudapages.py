@@ -24,8 +24,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from benchserver.refserver.layout import AXES, ITEM_BYTES, GroupLayout, KvLayout, LayerGeometry
+from benchserver.refserver.layout import AXES, GroupLayout, KvLayout, LayerGeometry
 from benchserver.refserver.transfer import ObjectCopy
+from protocol.dtypes import ITEM_BYTES
 from protocol.handles import KvHandle, contiguous_strides
 
 Tensor: TypeAlias = Any

@@ -20,16 +20,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from benchserver.refserver.refusal import RefusalError
+from protocol.dtypes import ITEM_BYTES
 from protocol.handles import KvHandle
 from protocol.values import clip, is_int, is_int_list
-
-ITEM_BYTES: Mapping[str, int] = {
-    "float16": 2,
-    "bfloat16": 2,
-    "float32": 4,
-    "uint8": 1,
-    "int8": 1,
-}
 
 _KV_LAYOUTS = ("NHD", "HND")
 _ENGINE_TYPES = ("vllm", "sglang", "trtllm", "mock", "atom")

@@ -20,7 +20,8 @@ import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
 from benchserver.refserver.arena import Bytes
-from benchserver.refserver.layout import AXES, ITEM_BYTES, GroupLayout, KvLayout, LayerGeometry
+from benchserver.refserver.layout import AXES, GroupLayout, KvLayout, LayerGeometry
+from protocol.dtypes import ITEM_BYTES
 from protocol.handles import CpuShmHandle
 
 Pages = npt.NDArray[np.unsignedinteger[Any]]

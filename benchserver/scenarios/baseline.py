@@ -21,7 +21,7 @@ from benchserver.client.http import API_ERRORS, HttpApi
 from benchserver.client.keys import KeyMaker
 from benchserver.client.lookups import LookupDesk, OpenRequest, next_poll_ns
 from benchserver.client.rpc import CallFailedError, ConnectionLostError
-from benchserver.client.transfer import Moved, RefusedError
+from benchserver.client.transfer import Moved, RefusedError, dtype_hint
 from benchserver.client.worker import Worker
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.config import RunConfig
@@ -87,6 +87,7 @@ class Baseline:
         self._cross_check = cross_check
         self._partial_every = partial_every
         self._root = content_root
+        self._hint = dtype_hint(config.spec)
         self._prover = Prover(
             workers,
             http if cross_check else None,
@@ -319,11 +320,11 @@ class Baseline:
             # leave its reservation on the server.
             moved = await self._finishing.run(self._move(request, worker, name, move(key, window)))
         except RefusedError as error:
-            outcome, reason = Outcome.FAIL, str(error)
+            outcome, reason = Outcome.FAIL, str(error) + self._hint
         except ProtocolError as error:
-            outcome, reason = Outcome.FAIL, one_line(error)
+            outcome, reason = Outcome.FAIL, one_line(error) + self._hint
         except CallFailedError as error:
-            outcome, reason = Outcome.UNKNOWN, _reason(error, name)
+            outcome, reason = Outcome.UNKNOWN, _reason(error, name) + self._hint
         return TransferRecord(
             name=name,
             rank=worker.rank,

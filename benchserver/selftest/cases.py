@@ -17,6 +17,7 @@ _CHUNK_OF_ONE = ("--chunk-size", "1")
 _TINY_CHUNKS = ("--kvcache-shape-spec", "(2,2304,1,1,8):float16:1", "--num-tokens", "1024")
 """Among so many tokens some come twice: equal chunks, behind other prefixes."""
 
+_FP8 = ("--kvcache-shape-spec", "(2,112,16,2,8):float8_e4m3fn:3")
 _WARM = ("--expect-warm",)
 _HIT_NONE = ("cold LOOKUP hit 0/2 chunks, expected 2/2",)
 _FILES = ("--l2", f"fs://{FOLDER}/tier")
@@ -142,6 +143,13 @@ DELIVERIES = (
         words=("SKIPPED BLOCKS OVERWRITTEN", "the page of seq 0 chunk 0"),
     ),
     Case(switch="refuse_retrieve", checks=("retrieve",), words=("RETRIEVE answered False",)),
+    Case(
+        switch="refuse_retrieve",
+        checks=("retrieve",),
+        words=("engines give fp8 KV as uint8, not as float8_e4m3fn",),
+        options=_FP8,
+        note="fp8",
+    ),
     Case(
         switch="refuse_retrieve",
         checks=("retrieve",),

@@ -40,6 +40,11 @@ def test_engine_driven_inline(server: Urls, tmp_path: Path) -> None:
     acceptance.check_case(server, (*ENGINE, "inline"), SEQUENCES, tmp_path)
 
 
+def test_engine_driven_inline_fp8(server: Urls, tmp_path: Path) -> None:
+    case = ("(2,128,16,2,8):float8_e5m2:2", *ENGINE[1:], "inline")
+    acceptance.check_case(server, case, SEQUENCES, tmp_path)
+
+
 def test_engine_driven_shm(pooled_server: Urls, tmp_path: Path) -> None:
     acceptance.check_case(pooled_server, (*ENGINE, "shm"), SEQUENCES, tmp_path)
 

@@ -88,6 +88,8 @@ def test_contiguous_strides(shape: tuple[int, ...], strides: tuple[int, ...]) ->
         ({"dtype": "bfloat16"}, 256),
         ({"dtype": "uint8"}, 128),
         ({"dtype": "int8"}, 128),
+        ({"dtype": "float8_e4m3fn"}, 128),
+        ({"dtype": "float8_e5m2"}, 128),
         ({"shape": (), "stride": ()}, 2),
         ({"shape": (2, 0, 16)}, 0),
         ({"stride": (0, 0, 1)}, 32),

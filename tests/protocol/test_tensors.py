@@ -18,13 +18,22 @@ from protocol.errors import LocalProtocolError, RemoteProtocolError
 from protocol.tensors import InlineTensor, decode_tensor_list, encode_tensor_list
 
 _GOLDEN = Path(__file__).parents[1] / "golden"
-_WIDTHS = {"float16": 2, "bfloat16": 2, "float32": 4, "uint8": 1, "int8": 1}
+_NEWER = ("float8_e4m3fn", "float8_e5m2")
+_WIDTHS = {
+    "float16": 2,
+    "bfloat16": 2,
+    "float32": 4,
+    "uint8": 1,
+    "int8": 1,
+    **dict.fromkeys(_NEWER, 1),
+}
 _STORAGES = {
-    "float16": "HalfStorage",
-    "bfloat16": "BFloat16Storage",
-    "float32": "FloatStorage",
-    "uint8": "ByteStorage",
-    "int8": "CharStorage",
+    "float16": "torch HalfStorage",
+    "bfloat16": "torch BFloat16Storage",
+    "float32": "torch FloatStorage",
+    "uint8": "torch ByteStorage",
+    "int8": "torch CharStorage",
+    **dict.fromkeys(_NEWER, "torch.storage UntypedStorage"),
 }
 
 # One int8 tensor of shape (3,), byte by byte.
@@ -177,6 +186,82 @@ def test_empty_list_both_ways() -> None:
     assert decode_tensor_list(b"\x80\x04\x95\x02\x00\x00\x00\x00\x00\x00\x00].") == []
 
 
+# pickle.dumps of torch 2.13.0: [a, b] with the bytes of a, an e4m3fn, counting up in a storage of
+# (4, 6) of which [1:, ::2] is shown, and b, two e5m2.
+_NEWER_STREAM = bytes.fromhex(
+    "80049502030000000000005d94288c0c746f7263682e5f7574696c73948c125f72656275696c645f74656e73"
+    "6f725f7633949394288c0d746f7263682e73746f72616765948c105f6c6f61645f66726f6d5f627974657394"
+    "9394421d01000080028a0a6cfc9c46f9206aa850192e80024de9032e80027d710028581000000070726f746f"
+    "636f6c5f76657273696f6e71014de903580d0000006c6974746c655f656e6469616e710288580a0000007479"
+    "70655f73697a657371037d710428580500000073686f727471054b025803000000696e7471064b0458040000"
+    "006c6f6e6771074b0475752e800228580700000073746f72616765710063746f7263682e73746f726167650a"
+    "556e747970656453746f726167650a7101580e00000039343535313730343839343330347102580300000063"
+    "707571034b184e747104512e80025d7100580e00000039343535313730343839343330347101612e18000000"
+    "00000000000102030405060708090a0b0c0d0e0f101112131415161794859452944b064b034b0386944b064b"
+    "028694898c0b636f6c6c656374696f6e73948c0b4f726465726564446963749493942952948c05746f726368"
+    "948c0d666c6f6174385f65346d33666e949394749452946803286806420701000080028a0a6cfc9c46f9206a"
+    "a850192e80024de9032e80027d710028581000000070726f746f636f6c5f76657273696f6e71014de903580d"
+    "0000006c6974746c655f656e6469616e710288580a000000747970655f73697a657371037d71042858050000"
+    "0073686f727471054b025803000000696e7471064b0458040000006c6f6e6771074b0475752e800228580700"
+    "000073746f72616765710063746f7263682e73746f726167650a556e747970656453746f726167650a710158"
+    "0e00000039343535313631363835383834387102580300000063707571034b024e747104512e80025d710058"
+    "0e00000039343535313631363835383834387101612e0200000000000000017b94859452944b004b0285944b"
+    "01859489680e29529468108c0b666c6f6174385f65356d3294939474945294652e"
+)
+
+
+def test_torchs_stream_of_newer_dtypes_is_read() -> None:
+    shown = bytes(6 * row + column for row in (1, 2, 3) for column in (0, 2, 4))
+    assert decode_tensor_list(_NEWER_STREAM) == [
+        InlineTensor("float8_e4m3fn", (3, 3), shown),
+        InlineTensor("float8_e5m2", (2,), b"\x01\x7b"),
+    ]
+
+
+def test_our_stream_of_newer_dtypes_is_torchs_but_for_bookkeeping() -> None:
+    torchs = decode_tensor_list(_NEWER_STREAM)[1]
+    ours = encode_tensor_list([torchs])
+    calls = [step for step in _skeleton(ours) if step[0] not in ("PROTO", "EMPTY_LIST", "MARK")]
+    theirs = _skeleton(_NEWER_STREAM)
+    assert all(step in theirs for step in calls)
+    assert _blob_skeleton(_blobs(ours)[0]) == _blob_skeleton(_blobs(_NEWER_STREAM)[1])
+
+
+def _respelled(dtype: str, old: bytes, new: bytes) -> bytes:
+    """Return our stream of one tensor with other words, the blob's length corrected."""
+    stream = encode_tensor_list([InlineTensor(dtype, (3,), b"abc")])
+    (blob,) = _blobs(stream)
+    size = len(blob).to_bytes(4, "little")
+    other = blob.replace(old, new)
+    stream = stream.replace(b"B" + size + blob, b"B" + len(other).to_bytes(4, "little") + other)
+    return stream.replace(old, new)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "old", "new", "words"),
+    [
+        ("float8_e4m3fn", b"_tensor_v3", b"_tensor_v2", "_v2: got a tuple, expected six arguments"),
+        ("int8", b"_tensor_v2", b"_tensor_v3", "_v3: got a tuple, expected seven arguments"),
+        (
+            "float8_e4m3fn",
+            b"torch.storage\nUntypedStorage",
+            b"torch\nCharStorage",
+            "expected an untyped storage",
+        ),
+        (
+            "int8",
+            b"torch\nCharStorage",
+            b"torch.storage\nUntypedStorage",
+            "expected a storage of a dtype",
+        ),
+        ("float8_e4m3fn", b"\x0dfloat8_e4m3fn", b"\x05int16", "int16"),
+        ("float8_e4m3fn", b"\x0dfloat8_e4m3fn", b"\x04int8", "int8"),
+    ],
+)
+def test_newer_dtypes_keep_to_their_call(dtype: str, old: bytes, new: bytes, words: str) -> None:
+    _refused(_respelled(dtype, old, new), words)
+
+
 _BOOKKEEPING = {"FRAME", "MEMOIZE", "BINPUT"}
 
 
@@ -224,7 +309,7 @@ def test_our_stream_is_well_formed(dtype: str) -> None:
     assert len(blobs) == len(tensors)
     for blob, tensor in zip(blobs, tensors, strict=True):
         pickles, rest = _blob_skeleton(blob)
-        assert ("GLOBAL", f"torch {_STORAGES[dtype]}") in pickles[3]
+        assert ("GLOBAL", _STORAGES[dtype]) in pickles[3]
         assert rest == _numel(tensor.shape).to_bytes(8, "little") + tensor.data
 
 

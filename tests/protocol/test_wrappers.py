@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocol.dtypes import ITEM_BYTES
 from protocol.errors import RemoteProtocolError
 from protocol.wrappers import CPU_WRAPPER, FIELDS, read_wrapper, write_wrapper
 
@@ -20,7 +21,7 @@ values = st.fixed_dictionaries(
         "shm_name": st.text("abc_/9", max_size=255),
         "nbytes": counts,
         "handle": st.none(),
-        "dtype": st.sampled_from(["float16", "bfloat16", "float32", "uint8", "int8"]),
+        "dtype": st.sampled_from(sorted(ITEM_BYTES)),
         "shape": st.lists(counts, max_size=6).map(tuple),
         "stride": st.lists(counts, max_size=6).map(tuple),
         "storage_offset": counts,

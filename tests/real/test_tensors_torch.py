@@ -45,6 +45,7 @@ _DUMP = (
     + """
 torch.manual_seed(20)
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.uint8, torch.int8)
+DTYPES += (torch.float8_e4m3fn, torch.float8_e5m2)  # torch 2.13 cannot read these itself
 
 def filled(dtype, *shape):
     size = torch.empty(0, dtype=dtype).element_size() * torch.Size(shape).numel()

@@ -12,6 +12,8 @@ EXPECTED = [
     ("float32", 4, "float"),
     ("uint8", 1, "int"),
     ("int8", 1, "int"),
+    ("float8_e4m3fn", 1, "float"),
+    ("float8_e5m2", 1, "float"),
 ]
 
 

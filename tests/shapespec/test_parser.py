@@ -39,6 +39,8 @@ ACCEPTED: list[tuple[str, list[Row]]] = [
     ("(2,1024,16,8,128):float16:32 ;\t ", [DEFAULT]),
     (" ( 2 ,\t1024 , 16 , 8 , 128 ) : float16 : 32 ", [DEFAULT]),
     ("(1,1,1,1,1):int8:1", [(1, 1, 1, 1, 1, "int8", 1)]),
+    ("(1,1,1,1,1):float8_e4m3fn:1", [(1, 1, 1, 1, 1, "float8_e4m3fn", 1)]),
+    ("(1,1,1,1,1):FLOAT8_E5M2:1", [(1, 1, 1, 1, 1, "float8_e5m2", 1)]),
     ("(1,64,16,1,576):BFloat16:61", [(1, 64, 16, 1, 576, "bfloat16", 61)]),
     ("(2,8,4,2,64):float32:1", [(2, 8, 4, 2, 64, "float32", 1)]),
     ("(2,8,4,2,64):uint8:4096", [(2, 8, 4, 2, 64, "uint8", 4096)]),
@@ -70,7 +72,7 @@ BS = "an integer from 1 to 2147483647 (BS)"
 HS = "an integer from 1 to 2147483647 (HS)"
 KV = "an integer from 1 to 2 (kv_size)"
 LAYERS = "an integer from 1 to 4096 (layers)"
-DTYPE = "a dtype: float16, bfloat16, float32, uint8, int8"
+DTYPE = "a dtype: float16, bfloat16, float32, uint8, int8, float8_e4m3fn, float8_e5m2"
 AFTER = "';' or the end of the text after layers"
 
 REJECTED = [
@@ -127,7 +129,7 @@ REJECTED = [
     ("(2,64,16,8,128)::1", 17, ":", DTYPE),
     ("(2,64,16,8,128):half:1", 17, "half", DTYPE),
     ("(2,64,16,8,128):fp16:1", 17, "fp16", DTYPE),
-    ("(2,64,16,8,128):float8_e4m3fn:1", 17, "float8_e4m3fn", DTYPE),
+    ("(2,64,16,8,128):float8_e4m3:1", 17, "float8_e4m3", DTYPE),
     ("(2,64,16,8,128):int８:1", 17, "int８", DTYPE),
     ("(2,64,16,8,128):float 16:1", 17, "float", DTYPE),
     ("(2,64,16,8,128):int8", 21, "", "':' before layers"),

@@ -183,6 +183,10 @@ def test_values_are_finite_and_never_poison(seed: int, digest: int, rank: int, d
         if dtype == "bfloat16":
             wide = page.view("<u2").astype("<u4") << 16
             assert np.isfinite(wide.view("<f4")).all()
+        elif dtype == "float8_e4m3fn":
+            assert not (page & 0x7F == 0x7F).any()  # NaN; this format has no infinities
+        elif dtype == "float8_e5m2":
+            assert not (page & 0x7C == 0x7C).any()  # infinities and NaNs
         elif group.dtype.kind == "float":
             assert np.isfinite(page.view(f"<f{item}")).all()
 
