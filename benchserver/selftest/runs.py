@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import os
+import secrets
 import sys
 import tempfile
 import urllib.parse
@@ -127,7 +128,8 @@ async def _run_both(number: int, case: Case, setup: Setup) -> Ended:
 
 @asynccontextmanager
 async def _serving(number: int, case: Case, folder: Path, setup: Setup) -> AsyncIterator[_Server]:
-    pool = f"selftest{os.getpid()}-{number}" if case.transport == SHM else ""
+    # No other self-test has it, in a container with a pid like ours either: it is removed below.
+    pool = f"selftest-{secrets.token_hex(8)}-{number}" if case.transport == SHM else ""
     words = ["serve", "--port", "0", "--http-port", "0", "--stop-with-stdin"]
     words += ["--l1-size-gb", L1_GB, "--shm-name", pool]
     words += ["--gpu"] if setup.mode == "gpu" else []

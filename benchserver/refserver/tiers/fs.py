@@ -1,8 +1,11 @@
 """`fs:///dir`: one file an object, in a directory that outlives the server.
 
     dir/lock              held by the one server that uses the directory
-    dir/temporary/        files that are being written; emptied at the start
+    dir/temporary/        files that are being written; what a killed server left goes at the start
     dir/objects-v1/ab/    objects by the hash of their key, sharded by its first two digits
+
+Nothing is deleted but what has a name as this tier gives them, in directories that are no links:
+a link in the place of one is refused.
 
 A write is acknowledged when its object is visible and synced, so `flush` has nothing to wait for.
 The index of what is there belongs to the event loop; it is read from the directory once, at the
@@ -14,6 +17,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -55,6 +60,7 @@ WRITE_THREADS = 4
 
 _SHARD_CHARS = 2
 _SHARDS = [f"{number:0{_SHARD_CHARS}x}" for number in range(16**_SHARD_CHARS)]
+_TEMPORARY_NAME = re.compile(rf"{NAME.pattern}-[0-9]+")
 
 
 class FsTier:
@@ -87,6 +93,9 @@ class FsTier:
             os.close(self._lock)
             where = f" ({error.filename})" if error.filename else ""
             raise UsageError(f"L2 directory {directory}: {os_reason(error)}{where}") from error
+        except UsageError:
+            os.close(self._lock)
+            raise
         self._reading = Threads(READ_THREADS, "fs-tier-read")
         self._writing = Threads(WRITE_THREADS, "fs-tier-write")
 
@@ -211,12 +220,13 @@ class FsTier:
 
     def _recover(self) -> None:
         """Make the directories, remove what a killed server left, and read what is there."""
-        self._temporary.mkdir(mode=0o700, exist_ok=True)
+        _make_directory(self._temporary)
         for leftover in self._temporary.iterdir():
-            leftover.unlink()
-        self._objects.mkdir(mode=0o700, exist_ok=True)
+            if _TEMPORARY_NAME.fullmatch(leftover.name):
+                leftover.unlink()
+        _make_directory(self._objects)
         for shard in _SHARDS:
-            (self._objects / shard).mkdir(mode=0o700, exist_ok=True)
+            _make_directory(self._objects / shard)
         sync_directory(self._objects)
         sync_directory(self._objects.parent)
         found = [self._measure(path) for path in sorted(self._objects.glob("??/*"))]
@@ -227,12 +237,15 @@ class FsTier:
             self._stats.evicted += 1
 
     def _measure(self, path: Path) -> tuple[int, str, int] | None:
-        """Return age, name and size of an object; a file that is none of ours is left alone."""
+        """Return age, name and size of an object; a file that is none of ours is left alone.
+
+        What the system does not let us read, for want of a right or of descriptors, may be sound.
+        """
         if not NAME.fullmatch(path.name) or not path.name.startswith(path.parent.name):
             return None
         try:
             return path.lstat().st_mtime_ns, path.name, read_size(path)
-        except (CorruptError, OSError):
+        except CorruptError:
             self._stats.corrupt += 1
             path.unlink()
             return None
@@ -257,9 +270,21 @@ class FsTier:
             raise closed_error(self.name)
 
 
+def _make_directory(path: Path) -> None:
+    """Make a directory of ours if it is not there; UsageError for a link in its place."""
+    path.mkdir(mode=0o700, exist_ok=True)
+    if stat.S_ISLNK(path.lstat().st_mode):
+        raise UsageError(
+            f"L2 directory {path.parent}: {path.name} is a link, and files are deleted there; "
+            "expected a directory: remove the link, or use another directory"
+        )
+
+
 def _lock_directory(directory: Path) -> int:
     """Take the directory's lock, which the system gives back when this process is gone."""
-    descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    # A link would be locked, or even made, where it leads; a pipe is no lock either.
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    descriptor = os.open(directory / "lock", flags, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:

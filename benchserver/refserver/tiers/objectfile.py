@@ -6,6 +6,7 @@ threads.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Sequence
@@ -93,7 +94,7 @@ def read_object(path: Path, encoded_key: bytes, out: memoryview) -> None:
     Raises CorruptError, OSError (FileNotFoundError: there is none), or TierError for a sound
     header of an object of another size.
     """
-    descriptor = os.open(path, _READ_FLAGS)
+    descriptor = _opened(path)
     try:
         status, identity = _checked_file(descriptor)
         header = bytearray(header_bytes(encoded_key))
@@ -115,7 +116,7 @@ def read_object(path: Path, encoded_key: bytes, out: memoryview) -> None:
 
 def read_size(path: Path) -> int:
     """Return a file's size if its header fits its name and its size; raises as `read_object`."""
-    descriptor = os.open(path, _READ_FLAGS)
+    descriptor = _opened(path)
     try:
         status, identity = _checked_file(descriptor)
         fixed = os.pread(descriptor, FIXED_BYTES, 0)
@@ -152,6 +153,19 @@ def sync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _opened(path: Path) -> int:
+    """Return a descriptor of an object's file; CorruptError for what nobody can read as one."""
+    try:
+        return os.open(path, _READ_FLAGS)
+    except OSError as error:
+        # A link, a socket, or a device that is not there: what stands for a file and is none.
+        if error.errno not in (errno.ELOOP, errno.ENXIO, errno.ENODEV):
+            raise
+        status = os.lstat(path)
+        identity = FileIdentity(status.st_dev, status.st_ino)
+        raise CorruptError("not a regular file", identity) from error
 
 
 def _checked_file(descriptor: int) -> tuple[os.stat_result, FileIdentity]:

@@ -158,13 +158,43 @@ def test_what_a_killed_server_left_over_is_removed(tmp_path: Path) -> None:
     async def main() -> None:
         async with opened(tmp_path):
             pass
-        leftover = tmp_path / "temporary" / "0123-4"
+        leftover = tmp_path / "temporary" / f"{name_of(key_bytes(key(1)))}-4"
         leftover.write_bytes(b"half an object")
+        alien = tmp_path / "temporary" / "notes.txt"
+        alien.write_bytes(b"")
         async with opened(tmp_path):
             assert not leftover.exists()
+            assert alien.exists()
             assert bytes_in(tmp_path) == 0
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("place", ["temporary", "objects-v1", "objects-v1/ab"])
+def test_nothing_is_deleted_behind_a_link(tmp_path: Path, place: str) -> None:
+    directory, precious = tmp_path / "d", tmp_path / "precious"
+    names = [f"ab{'0' * 30}", f"ab{'0' * 30}-1", "notes.txt"]
+    for folder in (directory, directory / "objects-v1", precious, precious / "ab"):
+        folder.mkdir()
+    files = [folder / name for folder in (precious, precious / "ab") for name in names]
+    for path in files:
+        path.write_text("mine")
+    if place == "objects-v1":
+        (directory / place).rmdir()
+    (directory / place).symlink_to(precious)
+    for _ in range(2):  # the refused tier holds no lock
+        with pytest.raises(UsageError, match=rf"/d.*: {Path(place).name} is a link, and files"):
+            FsTier(FsConfig(directory=directory))
+    assert all(path.read_text() == "mine" for path in files)
+
+
+def test_a_link_in_the_place_of_the_lock_makes_no_file_elsewhere(tmp_path: Path) -> None:
+    directory = tmp_path / "d"
+    directory.mkdir()
+    (directory / "lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match="/d: Too many levels of symbolic links"):
+        FsTier(FsConfig(directory=directory))
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_two_servers_do_not_share_a_directory(tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ from typing import Any
 import pytest
 
 from benchserver.errors import UsageError
+from benchserver.refserver.tiers.config import FsConfig
+from benchserver.refserver.tiers.fs import FsTier
 from benchserver.refserver.tiers.tier import TierError, TierMissError
 from tests.benchserver.refserver.tiers.conformance import content, expect, expect_miss, get, key
 from tests.benchserver.refserver.tiers.fs_directory import bytes_in, file_of, files_in, opened
@@ -231,6 +233,43 @@ def test_a_pipe_in_the_place_of_a_file_goes_at_the_start(tmp_path: Path) -> None
         async with opened(tmp_path) as tier:
             assert not path.exists()
             assert tier.stats.corrupt == 1
+
+    asyncio.run(main())
+
+
+def test_what_cannot_be_read_now_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a descriptor, or a right, to look at it, a file may be as sound as ever."""
+
+    async def fill() -> None:
+        async with opened(tmp_path) as tier:
+            await tier.write(key(1), content(1, 5000))
+
+    asyncio.run(fill())
+    path, really_open = file_of(tmp_path, key(1)), os.open
+
+    def refuse(which: Path, flags: int, mode: int = 0o777) -> int:
+        if which == path:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(which))
+        return really_open(which, flags, mode)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(UsageError, match=re.escape(f"Too many open files ({path})")):
+        FsTier(FsConfig(directory=tmp_path))
+    assert path.exists()
+
+
+def test_a_link_in_the_place_of_a_file_goes_and_what_it_leads_to_stays(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with opened(tmp_path / "d"):
+            pass
+        precious = tmp_path / "precious"
+        precious.write_text("mine")
+        path = file_of(tmp_path / "d", key(1))
+        path.symlink_to(precious)
+        async with opened(tmp_path / "d") as tier:
+            assert not path.is_symlink()
+            assert tier.stats.corrupt == 1
+            assert precious.read_text() == "mine"
 
     asyncio.run(main())
 
