@@ -1,4 +1,8 @@
-"""Structured concurrency for Python 3.10: children never outlive their caller."""
+"""Structured concurrency for Python 3.10: children never outlive their caller.
+
+And waits that end in time, but never blame another for the time in which this process itself stood
+still: stopped by a signal, starved of a CPU, or frozen with its machine.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,84 @@ from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
 U = TypeVar("U")
+
+
+_LISTEN_S = 0.25
+"""How long somebody must have listened, at the end of a wait, before it is over: what came while
+this process stood still lies in the kernel, and ZMQ's own thread fetches it within milliseconds."""
+
+_LISTEN_SHARE = 4
+"""The last of so many parts of a short wait, if that is less."""
+
+_LATE_S = 0.05
+"""A timer that is later than this says that the process stood still."""
+
+_MOST_LISTENING = 12
+"""A process that never gets a CPU gives up all the same, some seconds late."""
+
+
+class Patience:
+    """When a wait is over, for whoever sets timers; the times are those of one clock, in seconds.
+
+    Look at `look_at_s`, then ask `over`.  A timer that fires far too late says that nobody listened
+    meanwhile: then the wait goes on for a moment, from that time on.
+    """
+
+    def __init__(self, budget_s: float, now_s: float) -> None:
+        self._deadline_s = now_s + budget_s
+        self._listened = 0
+        self.look_at_s = self._deadline_s - min(_LISTEN_S, budget_s / _LISTEN_SHARE)
+        """The end of the wait is noticed in two steps, so that there is always a moment before it
+        in which somebody listened."""
+        self.stood_still_s = 0.0
+        """For how long this process is known to have stood still."""
+
+    def over(self, now_s: float) -> bool:
+        """Tell whether the wait is over; if not, there is another `look_at_s`."""
+        late_s = now_s - self.look_at_s
+        if late_s > _LATE_S:
+            self.stood_still_s += late_s
+            self._listened += 1
+            self.look_at_s = max(self._deadline_s, now_s + _LISTEN_S)
+            return self._listened > _MOST_LISTENING
+        if self.look_at_s >= self._deadline_s:
+            return True
+        self.look_at_s = self._deadline_s
+        return False
+
+    @property
+    def ours(self) -> str:
+        """Say what of the wait was our own fault, behind what is said of it; "": nothing."""
+        if not self.stood_still_s:
+            return ""
+        return (
+            f"; bench-server itself stood still for {self.stood_still_s:.1f} s of that time "
+            "(stopped, or without a CPU), so this says nothing of the server"
+        )
+
+
+class OutOfTimeError(Exception):
+    """Something took longer than it may; `ours` is that of Patience."""
+
+    def __init__(self, ours: str) -> None:
+        super().__init__(f"out of time{ours}")
+        self.ours = ours
+
+
+async def within(coroutine: Coroutine[Any, Any, T], budget_s: float) -> T:
+    """Return a coroutine's result; OutOfTimeError, once it has ended, if it takes longer."""
+    loop = asyncio.get_running_loop()
+    patience = Patience(budget_s, loop.time())
+    task = asyncio.ensure_future(coroutine)
+    try:
+        while True:
+            await asyncio.wait({task}, timeout=max(0.0, patience.look_at_s - loop.time()))
+            if task.done():
+                return task.result()
+            if patience.over(loop.time()):
+                raise OutOfTimeError(patience.ours)
+    finally:
+        await cancel_and_wait([task])
 
 
 async def gather_all(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

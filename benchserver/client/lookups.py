@@ -111,10 +111,12 @@ class LookupDesk:
         """Ask by request id, or by the job id that LOOKUP gave (0.4.1 to 0.4.3)."""
         wait_ns = 0
         while True:
+            # An answer says how things stood when it was asked for, however late it is read.
+            asked_ns = self._clock.now_ns()
             reply = await self._rpc.call(Op.QUERY_PREFETCH_STATUS, asked_by)
             if reply.result is not VOID:
                 return int(reply.result)
-            if self._clock.now_ns() - started_ns > self._timeout_ns:
+            if asked_ns - started_ns > self._timeout_ns:
                 raise NoAnswerError(
                     Op.QUERY_PREFETCH_STATUS,
                     f"the prefetch was still running after {self._timeout_ns / NS_PER_S:g} s",

@@ -17,6 +17,8 @@ from zmq.utils.monitor import parse_monitor_message
 
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.errors import FatalError
+from benchserver.tasks import Patience
+from protocol.codec import MAX_REPLY_FRAMES
 from protocol.dialects import Dialect
 from protocol.messages import Event, MalformedReply, Reply
 from protocol.ops import TRAITS, Op
@@ -29,6 +31,14 @@ _PATIENCE_MS = 4
 
 Most come within 3 ms (LOOKUP on 0.5.6).  Less is worse: a timeout of 1 ms alone made each
 round trip 10 us longer, as measured."""
+
+_TURN_MESSAGES = 64
+_TURN_S = 0.005
+"""What one turn of the event loop may take from a socket.  A peer can send more, and faster than it
+is read; deadlines and signals must not wait behind that."""
+
+_TURN_FRAMES = 2000
+"""Frames of one message beyond those that are kept."""
 
 _MAX_MESSAGE_BYTES = 16 << 30
 """Bounds what a peer can make us allocate; an inline reply holds whole KV chunks."""
@@ -44,7 +54,11 @@ class CallFailedError(Exception):
 
 
 class NoAnswerError(CallFailedError):
-    """The deadline passed."""
+    """The deadline passed; `ours`: in part because this process stood still meanwhile."""
+
+    def __init__(self, op: Op, reason: str, *, ours: bool = False) -> None:
+        super().__init__(op, reason)
+        self.ours = ours
 
 
 class BadAnswerError(CallFailedError):
@@ -58,6 +72,11 @@ class ConnectionLostError(CallFailedError):
 Observer = Callable[[Event], None]
 Outcome = Reply | CallFailedError
 
+_FAILED_HANDSHAKES = (
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)
 _WAIT = 0
 _DO_NOT_WAIT = int(zmq.NOBLOCK)
 
@@ -74,7 +93,9 @@ class RpcClient:
         clock: Clock,
         timeout_ns: int,
         observer: Observer,
+        address: str = "",
     ) -> None:
+        """`url` is what errors show; `address` is the same with a number for the host's name."""
         self.dialect = dialect
         self._url = url
         self._clock = clock
@@ -84,6 +105,7 @@ class RpcClient:
         self._ops: dict[int, Op] = {}
         self._early: dict[int, Outcome] = {}
         self._waiting: dict[int, asyncio.Future[Outcome]] = {}
+        self._timers: dict[int, asyncio.TimerHandle] = {}
         self._socket = context.socket(zmq.DEALER)
         self._socket.setsockopt(zmq.LINGER, 0)
         # Sending never blocks: the pending table bounds the queue.
@@ -92,19 +114,25 @@ class RpcClient:
         self._socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
         self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, _RECONNECT_MAX_MS)
         self._socket.setsockopt(zmq.MAXMSGSIZE, _MAX_MESSAGE_BYTES)
+        # A peer that is frozen is not another one after half a minute.
+        self._socket.setsockopt(zmq.HANDSHAKE_IVL, 0)
         # Only for an IPv6 address: names would then resolve to IPv6 first.
-        self._socket.setsockopt(zmq.IPV6, "[" in url)
+        self._socket.setsockopt(zmq.IPV6, "[" in (address or url))
         self._monitor = self._socket.get_monitor_socket(
-            zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED
+            zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | _FAILED_HANDSHAKES
         )
         self.lost_connections = 0
         self.greeted = False
         """Whether the peer has ever spoken ZMQ."""
+        self.spoke_otherwise = False
+        """Whether it has hung up, or said something else, before it ever did."""
         self._disconnected = False
         self._closed = False
         self._look_due = False
+        self._frames: list[bytes] = []
+        """Those of a message that has not been read to its end."""
         try:
-            self._socket.connect(url)
+            self._socket.connect(address or url)
         except zmq.ZMQError as error:
             self._socket.close(linger=0)
             raise FatalError(f"cannot connect to {url}: {error.strerror}") from error
@@ -137,8 +165,8 @@ class RpcClient:
             del self._ops[request.uid]
             if self._session.pending_count:  # an answer has taken it off already
                 # Without an outcome the caller was cancelled.
-                now_ns = self._clock.now_ns()
-                self._session.abandon(request.uid, now_ns=now_ns, withdrawn=outcome is None)
+                gone = outcome is None or (isinstance(outcome, NoAnswerError) and outcome.ours)
+                self._session.abandon(request.uid, now_ns=self._clock.now_ns(), withdrawn=gone)
         if isinstance(outcome, Reply):
             return outcome
         raise outcome
@@ -156,16 +184,25 @@ class RpcClient:
     async def _wait(self, uid: int, budget_ns: int) -> Outcome:
         future: asyncio.Future[Outcome] = self._loop.create_future()
         self._waiting[uid] = future
-        timer = self._loop.call_later(budget_ns / NS_PER_S, self._expire, uid, budget_ns)
+        patience = Patience(budget_ns / NS_PER_S, self._loop.time())
+        self._set_timer(uid, budget_ns, patience)
         try:
             return await future
         finally:
-            timer.cancel()
+            self._timers.pop(uid).cancel()
             del self._waiting[uid]
 
-    def _expire(self, uid: int, budget_ns: int) -> None:
-        reason = f"no answer within {budget_ns / NS_PER_S:g} s"
-        self._settle(uid, NoAnswerError(self._ops[uid], reason))
+    def _set_timer(self, uid: int, budget_ns: int, patience: Patience) -> None:
+        self._timers[uid] = self._loop.call_at(
+            patience.look_at_s, self._expire, uid, budget_ns, patience
+        )
+
+    def _expire(self, uid: int, budget_ns: int, patience: Patience) -> None:
+        if not patience.over(self._loop.time()):
+            self._set_timer(uid, budget_ns, patience)
+            return
+        reason = f"no answer within {budget_ns / NS_PER_S:g} s{patience.ours}"
+        self._settle(uid, NoAnswerError(self._ops[uid], reason, ours=bool(patience.ours)))
 
     async def close(self) -> None:
         """End the loops and close the socket; waiting calls end as lost."""
@@ -181,20 +218,39 @@ class RpcClient:
         self._socket.close(linger=0)
 
     def _drain(self, *, patient: bool = False) -> None:
-        """Take every message that has come, or, `patient`, wait a moment for one.
+        """Take the messages that have come, or, `patient`, wait a moment for one.
 
         ZMQ's descriptor announces that something came, not how much: what a look leaves behind
-        is not announced again, so a patient look is followed by another one, outside the call.
+        is not announced again, so it is followed by another one, in a later turn of the loop.
         """
-        while not self._closed:
+        until_s = self._loop.time() + _TURN_S
+        for _ in range(1 if patient else _TURN_MESSAGES):
+            if self._closed:
+                return
             try:
-                frames = self._socket.recv_multipart(_WAIT if patient else _DO_NOT_WAIT)
+                frames = self._receive(_WAIT if patient else _DO_NOT_WAIT)
             except zmq.Again:
                 return
-            self._handle(self._session.receive(frames, now_ns=self._clock.now_ns()))
-            if patient:
-                self._look_later()
-                return
+            if frames is not None:
+                self._handle(self._session.receive(frames, now_ns=self._clock.now_ns()))
+            if self._loop.time() > until_s:
+                break
+        self._look_later()
+
+    def _receive(self, flags: int) -> list[bytes] | None:
+        """Return the next message, or None if it is so long that another turn must read on.
+
+        Of a message that no reply can be, the first frames are kept.  Raises zmq.Again.
+        """
+        frames = self._frames
+        for _ in range(_TURN_FRAMES):
+            frame = self._socket.recv(flags)
+            if len(frames) <= MAX_REPLY_FRAMES:
+                frames.append(frame)
+            if not self._socket.getsockopt(zmq.RCVMORE):
+                self._frames = []
+                return frames
+        return None
 
     def _look_later(self) -> None:
         if not self._look_due:
@@ -203,7 +259,8 @@ class RpcClient:
 
     def _look(self) -> None:
         self._look_due = False
-        self._drain()
+        if not self._closed:
+            self._drain()
 
     def _handle(self, event: Event) -> None:
         if isinstance(event, Reply):
@@ -222,17 +279,23 @@ class RpcClient:
             future.set_result(outcome)
 
     def _drain_monitor(self) -> None:
-        while not self._closed:
+        for _ in range(_TURN_MESSAGES):
+            if self._closed:
+                return
             try:
                 message = self._monitor.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
             event = parse_monitor_message(message)["event"]
             self.greeted = self.greeted or event == zmq.EVENT_HANDSHAKE_SUCCEEDED
+            self.spoke_otherwise = self.spoke_otherwise or not self.greeted
+            if event & _FAILED_HANDSHAKES:
+                continue
             self._disconnected = event == zmq.EVENT_DISCONNECTED
             if self._disconnected:
                 self.lost_connections += 1
                 self._lose(f"the connection to {self._url} was lost while waiting")
+        self._loop.call_soon(self._drain_monitor)
 
     def _lose(self, reason: str) -> None:
         for uid, op in list(self._ops.items()):

@@ -74,6 +74,20 @@ def test_it_does_not_wait_for_ever() -> None:
     assert 2 * NS_PER_S <= clock.now_ns() < 3 * NS_PER_S
 
 
+def test_what_was_read_long_after_it_was_asked_for_is_asked_for_again() -> None:
+    """This process stood still while the answer lay there: our registration is long gone."""
+    clock = VirtualClock()
+
+    class StandsStill(ScriptedHttp):
+        async def status(self) -> ServerStatus:
+            if not self.asked:
+                await clock.sleep_ns(5 * NS_PER_S)
+            return await super().status()
+
+    _, tally = audited(StandsStill(OURS, BEFORE), clock)
+    assert (tally.passed, tally.failed) == (1, 0)
+
+
 def test_registered_workers_are_no_residue_while_they_may_be() -> None:
     _, tally = audited(ScriptedHttp(OURS), VirtualClock(), registered=True)
     assert (tally.passed, tally.failed) == (1, 0)

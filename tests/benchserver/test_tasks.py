@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
@@ -12,11 +13,14 @@ import pytest
 
 from benchserver.tasks import (
     Finishing,
+    OutOfTimeError,
+    Patience,
     Threads,
     cancel_and_wait,
     gather_all,
     in_thread,
     run_beside,
+    within,
 )
 
 
@@ -252,3 +256,89 @@ def test_work_that_its_caller_gave_up_is_at_work_still() -> None:
         assert threads.idle_within(30)
 
     asyncio.run(main())
+
+
+def test_patience_ends_at_its_deadline_after_a_moment_of_listening() -> None:
+    patience = Patience(10.0, 100.0)
+    assert patience.look_at_s == 109.75
+    assert not patience.over(109.76)
+    assert patience.look_at_s == 110.0
+    assert patience.over(110.01)
+    assert patience.ours == ""
+
+
+def test_a_short_wait_has_a_short_moment() -> None:
+    patience = Patience(0.1, 0.0)
+    assert patience.look_at_s == pytest.approx(0.075)
+    assert not patience.over(0.08)
+    assert patience.over(0.1)
+
+
+@pytest.mark.parametrize("woke_s", [109.9, 115.0])
+def test_patience_goes_on_after_a_standstill(woke_s: float) -> None:
+    patience = Patience(10.0, 100.0)
+    assert not patience.over(woke_s)
+    assert patience.look_at_s == max(110.0, woke_s + 0.25)
+    assert patience.over(patience.look_at_s + 0.01)
+    assert f"stood still for {woke_s - 109.75:.1f} s of that time" in patience.ours
+
+
+def test_a_standstill_at_the_very_end() -> None:
+    patience = Patience(10.0, 100.0)
+    assert not patience.over(109.75)
+    assert not patience.over(130.0)
+    assert patience.look_at_s == 130.25
+    assert patience.over(130.25)
+
+
+def test_a_process_without_a_cpu_gives_up_too() -> None:
+    patience, now_s, looks = Patience(1.0, 0.0), 0.0, 0
+    while not patience.over(now_s):
+        now_s, looks = patience.look_at_s + 1.0, looks + 1
+    assert looks <= 14
+
+
+def test_within_its_time() -> None:
+    async def work() -> int:
+        await asyncio.sleep(0)
+        return 7
+
+    assert asyncio.run(within(work(), 30.0)) == 7
+
+
+def test_out_of_time() -> None:
+    async def main() -> None:
+        probe = Probe()
+        with pytest.raises(OutOfTimeError, match=r"^out of time$") as caught:
+            await within(probe.wait(), 0.02)
+        assert probe.running == 0
+        assert caught.value.ours == ""
+
+    asyncio.run(main())
+
+
+def test_what_came_while_this_process_stood_still_is_in_time() -> None:
+    async def main() -> None:
+        come = asyncio.Event()
+
+        async def work() -> int:
+            await come.wait()
+            return 7
+
+        def stand_still() -> None:
+            time.sleep(0.4)
+            # As a message that another thread fetches once it runs again.
+            asyncio.get_running_loop().call_later(0.002, come.set)
+
+        asyncio.get_running_loop().call_soon(stand_still)
+        assert await within(work(), 0.1) == 7
+
+    asyncio.run(main())
+
+
+def test_an_error_within_its_time() -> None:
+    async def fail() -> None:
+        raise ValueError("x")
+
+    with pytest.raises(ValueError, match="x"):
+        asyncio.run(within(fail(), 30.0))

@@ -187,6 +187,23 @@ def test_an_endless_prefetch_is_no_answer_and_no_miss() -> None:
     asyncio.run(main())
 
 
+def test_a_status_that_was_read_long_after_it_was_asked_for_is_asked_for_again() -> None:
+    """This process stood still while the answer lay there: the prefetch has gone on since."""
+
+    class StandsStill(ScriptedRpc):
+        async def call(self, op: Op, *args: Any, timeout_ns: int | None = None) -> Reply:
+            if op is QUERY and QUERY not in [call[0] for call in self.calls]:
+                await self.clock.sleep_ns(5 * NS_PER_S)
+            return await super().call(op, *args, timeout_ns=timeout_ns)
+
+    async def main() -> None:
+        rpc = StandsStill(VirtualClock(), (VOID, 1))
+        desk = desk_of(rpc, (0,))
+        assert (await desk.lookup(desk.open((1,), end=1, request_id="r"))).chunks == 1
+
+    asyncio.run(main())
+
+
 def test_failures_of_settling_are_records() -> None:
     async def main() -> None:
         rpc = ScriptedRpc(VirtualClock(), (1,))

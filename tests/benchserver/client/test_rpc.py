@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import socket
+import struct
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -433,10 +436,12 @@ def test_a_peer_that_speaks_zmq_has_greeted() -> None:
             await link.peer.receive()
             while not link.client.greeted:  # noqa: ASYNC110 - nothing tells that it has changed
                 await asyncio.sleep(0.001)
+            assert not link.client.spoke_otherwise
             link.peer.close()
             with pytest.raises(ConnectionLostError):
                 await call
             assert link.client.greeted, "it did, whatever became of it"
+            assert not link.client.spoke_otherwise
 
     run(main)
 
@@ -459,6 +464,7 @@ def test_a_peer_that_does_not_speak_zmq_never_greets(said: bytes) -> None:
             with pytest.raises((NoAnswerError, ConnectionLostError)):
                 await client.call(Op.NOOP)
             assert not client.greeted
+            assert client.spoke_otherwise == bool(said)
         ended.set()
         listener.close()
         await listener.wait_closed()
@@ -498,6 +504,159 @@ def test_an_ipv6_address_is_reached() -> None:
             await peer.send(b"\x00", NOOP, OK)
             assert (await call).result == "OK"
         peer.close()
+
+    run(main)
+
+
+# This process stands still
+
+
+async def stand_still(peer: Peer, call: asyncio.Task[Any]) -> None:
+    """Block the loop, and with it the peer, until long after the call's deadline."""
+    await peer.receive()
+    time.sleep(0.5)  # noqa: ASYNC251 - that is what is played
+    assert not call.done()
+
+
+def test_an_answer_is_found_that_came_while_this_process_stood_still() -> None:
+    async def main() -> None:
+        async with linked(timeout_ns=100 * NS_PER_MS) as link:
+            call = link.call(Op.NOOP)
+            await stand_still(link.peer, call)
+            # As ZMQ's own thread needs a moment to fetch what lies in the kernel.
+            await asyncio.sleep(0.02)
+            await link.peer.send(b"\x00", NOOP, OK)
+            assert (await call).result == "OK"
+            assert link.events.empty()
+            link.assert_idle()
+
+    run(main)
+
+
+def test_what_does_not_come_then_is_said_to_be_ours() -> None:
+    async def main() -> None:
+        async with linked(timeout_ns=100 * NS_PER_MS) as link:
+            call = link.call(Op.NOOP)
+            await stand_still(link.peer, call)
+            words = (
+                r"^NOOP: no answer within 0\.1 s; bench-server itself stood still for \d+\.\d s of "
+                r"that time \(stopped, or without a CPU\), so this says nothing of the server$"
+            )
+            with pytest.raises(NoAnswerError, match=words) as caught:
+                await call
+            assert caught.value.ours
+            link.assert_idle()
+            await link.peer.send(b"\x00", NOOP, OK)
+            late = await link.events.get()
+            assert isinstance(late, LateReply)
+            assert late.withdrawn, "the server is not blamed for it"
+
+    run(main)
+
+
+# A peer that sends more than can be read
+
+
+class Endless:
+    """A socket that always has another message: a peer sends faster than anybody reads."""
+
+    def __init__(self, *frames: bytes, guard: int = 50_000) -> None:
+        self._frames = itertools.cycle(frames)
+        self._size = len(frames)
+        self._guard = guard
+        self.taken = 0
+
+    def recv(self, flags: int = 0) -> bytes:
+        self.taken += 1
+        assert self.taken < self._guard, "it reads on and on"
+        return next(self._frames)
+
+    def getsockopt(self, option: int) -> int:
+        assert option == zmq.RCVMORE
+        return int(self.taken % self._size != 0)
+
+    def recv_multipart(self, flags: int = 0) -> list[bytes]:
+        return [self.recv() for _ in range(self._size)]
+
+    def send_multipart(self, frames: Sequence[bytes], flags: int = 0) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "frames", [(b"\x07", NOOP, OK), (b"\xc1",), (b"\x07", *[b""] * 5000)], ids=["3", "1", "5001"]
+)
+def test_deadlines_hold_while_a_peer_floods(
+    frames: tuple[bytes, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with linked() as link:
+            await settled(link)
+            flood = Endless(*frames, guard=10_000_000)
+            monkeypatch.setattr(link.client, "_socket", flood)
+            with pytest.raises(NoAnswerError, match=r"no answer within 0\.05 s"):
+                await link.client.call(Op.NOOP, timeout_ns=50 * NS_PER_MS)
+            assert flood.taken > 200, "the flood was read meanwhile"
+            monkeypatch.undo()
+            link.client._frames = []
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    "frames", [(b"\x07", NOOP, OK), (b"\x07", *[b""] * 5000)], ids=["3", "5001"]
+)
+def test_one_turn_of_the_loop_reads_so_much(
+    frames: tuple[bytes, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with linked() as link:
+            await settled(link)
+            monkeypatch.setattr(link.client, "_socket", Endless(*frames))
+            link.client._drain()
+            monkeypatch.undo()
+            link.client._frames = []
+
+    run(main)
+
+
+def test_one_turn_of_the_loop_reads_so_many_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with linked() as link:
+            await settled(link)
+            event = struct.pack("=hi", zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL, 0)
+            events = Endless(event, b"tcp://127.0.0.1:1")
+            monkeypatch.setattr(link.client, "_monitor", events)
+            link.client._drain_monitor()
+            monkeypatch.undo()
+            assert 2 <= events.taken < 1000
+
+    run(main)
+
+
+async def settled(link: Link) -> None:
+    """Return once the client is connected and has nothing left to look at."""
+    call = link.call(Op.NOOP)
+    uid, op = await link.peer.receive()
+    await link.peer.send(uid, op, OK)
+    await call
+    while link.client._look_due or not link.client.greeted:  # noqa: ASYNC110 - nothing tells it
+        await asyncio.sleep(0.001)
+
+
+def test_the_frames_of_a_reply_are_bounded() -> None:
+    async def main() -> None:
+        async with linked() as link:
+            call = link.call(Op.NOOP)
+            await link.peer.receive()
+            await link.peer.send(b"\x00", NOOP, *[OK] * 10_000)
+            with pytest.raises(BadAnswerError, match=r"^NOOP: noop: the reply has over 8 frames"):
+                await call
+            again = link.call(Op.NOOP)
+            await link.peer.receive()
+            await link.peer.send(b"\x01", NOOP, OK)
+            assert (await again).result == "OK"
+            assert link.client._frames == []
+            link.assert_idle()
 
     run(main)
 
