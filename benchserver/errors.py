@@ -6,6 +6,7 @@ Every text is one line: what was seen, where, what was expected, what to do.
 from __future__ import annotations
 
 import os
+import socket
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -34,6 +35,8 @@ class ServerGoneError(FatalError):
 
 def os_reason(error: OSError) -> str:
     """Return why the system refused, in its own words, or what the error says of itself."""
+    if isinstance(error, socket.gaierror) and error.strerror:
+        return error.strerror  # its numbers are not those of the system
     if error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)
     return one_line(error) or type(error).__name__

@@ -1,26 +1,44 @@
 """The server's HTTP API over aiohttp: bounded answers, a deadline on each, one-line errors.
 
+An answer is bounded before it is decoded, each page by what it can need: bytes first, then what
+they would make.  Of an error page only its beginning is read.
+
 The certificate of an https server is verified.  A redirect is not followed: neither the token nor
 a question goes anywhere but to the server that was named.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
+import socket
 import ssl
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
 
+from benchserver.client.names import UnresolvedError, addresses_of, unresolved
 from benchserver.errors import one_line, os_reason
+from benchserver.tasks import OutOfTimeError, within
 from protocol import httpapi
+from protocol.bounds import check_json
 from protocol.errors import RemoteProtocolError
 
-MAX_ANSWER_BYTES = 16 << 20
-"""/status grows with the registered layers; nothing that we ask for is larger."""
+MAX_SHORT_BYTES = 64 << 10
+"""An answer of a few words, and what lies around the digests."""
 
+MAX_CONFIG_BYTES = 1 << 20
+"""/config of 0.5.6 has 4 KB, plus whatever its tiers are configured with."""
+
+MAX_STATUS_BYTES = 4 << 20
+"""/status of 0.5.6 has 3 KB, and grows with the registered workers and layers."""
+
+MAX_DIGEST_BYTES = 64
+"""An MD5 in hex, with quotes, comma and space."""
+
+_ERROR_BYTES = 4 << 10
+"""How much of an error page is read; less is shown."""
 
 _MAX_QUERY_IDS = 512
 """Block ids in one query (0.5.0 and before), up to whole chunks: servers and proxies bound the
@@ -41,10 +59,17 @@ class HttpApi:
         """
         self._base = base_url.rstrip("/")
         self._timeout_s = timeout_s
+        self._resolver = _Resolver()
+        verified = base_url.lower().startswith("https:")
+        trusted = ssl.create_default_context(cafile=ca or None) if verified else True
         self._session = aiohttp.ClientSession(
-            timeout=aiohttp.ClientTimeout(total=timeout_s),
-            headers={"Authorization": f"Bearer {token}"} if token else None,
-            connector=_verifying(ca) if base_url.lower().startswith("https:") else None,
+            # Deadlines are ours, which know when this process itself stood still.
+            timeout=aiohttp.ClientTimeout(total=None),
+            headers=_headers(token),
+            connector=aiohttp.TCPConnector(ssl=trusted, resolver=self._resolver),
+            # Nothing is unpacked, which could grow without bound, and no cookie is kept.
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
         )
         self._token = token
@@ -61,11 +86,11 @@ class HttpApi:
 
     async def status(self) -> httpapi.ServerStatus:
         """Return what /status says about registrations, sessions and locks."""
-        return httpapi.parse_status(await self._get(self.routes.status))
+        return httpapi.parse_status(await self._get(self.routes.status, MAX_STATUS_BYTES))
 
     async def transfer_mode(self) -> str:
         """Return the server's `supported_transfer_mode`."""
-        return httpapi.parse_transfer_mode(await self._get(self.routes.config))
+        return httpapi.parse_transfer_mode(await self._get(self.routes.config, MAX_CONFIG_BYTES))
 
     async def clear(self) -> None:
         """Remove everything that is not locked from L1."""
@@ -80,8 +105,9 @@ class HttpApi:
             body = httpapi.checksums_body(
                 block_ids=block_ids, blocks_per_chunk=blocks_per_chunk, instance_id=instance_id
             )
-            answer = await self._ask("POST", path, body)
-            return httpapi.parse_checksums(answer, chunks=len(block_ids) // blocks_per_chunk)
+            chunks = len(block_ids) // blocks_per_chunk
+            answer = await self._ask("POST", path, body, most_bytes=_digests_bytes(chunks))
+            return httpapi.parse_checksums(answer, chunks=chunks)
         digests: list[str] = []
         step = max(1, _MAX_QUERY_IDS // blocks_per_chunk) * blocks_per_chunk
         for first in range(0, len(block_ids), step):
@@ -89,12 +115,14 @@ class HttpApi:
             query = httpapi.checksums_query(
                 block_ids=part, blocks_per_chunk=blocks_per_chunk, instance_id=instance_id
             )
-            answer = await self._ask("GET", path, None, query)
-            digests += httpapi.parse_checksums(answer, chunks=len(part) // blocks_per_chunk)
+            chunks = len(part) // blocks_per_chunk
+            most_bytes = _digests_bytes(chunks)
+            answer = await self._ask("GET", path, None, query, most_bytes=most_bytes)
+            digests += httpapi.parse_checksums(answer, chunks=chunks)
         return tuple(digests)
 
-    async def _get(self, path: str) -> Any:
-        return await self._ask("GET", path, None)
+    async def _get(self, path: str, most_bytes: int = MAX_SHORT_BYTES) -> Any:
+        return await self._ask("GET", path, None, most_bytes=most_bytes)
 
     async def _ask(
         self,
@@ -102,53 +130,132 @@ class HttpApi:
         path: str,
         body: Mapping[str, Any] | None,
         query: Mapping[str, str] | None = None,
+        *,
+        most_bytes: int = MAX_SHORT_BYTES,
     ) -> Any:
         if not path:
             raise HttpFailedError(f"{self._base}: this release has no such page")
         url = self._base + path
+        asked = f"{method} {url}"
         try:
-            async with self._session.request(
-                method, url, json=body, params=query, allow_redirects=False
-            ) as response:
-                content = await _read_bounded(response, url)
-                status = response.status
+            status, content = await within(
+                self._exchange(method, url, body, query, most_bytes), self._timeout_s
+            )
+        except OutOfTimeError as error:
+            raise HttpFailedError(f"{asked}: {self._too_late()}{error.ours}") from error
         except aiohttp.ClientConnectorError as error:
-            raise HttpFailedError(f"{method} {url}: {_connect_reason(error)}") from error
-        except (asyncio.TimeoutError, TimeoutError) as error:
-            raise HttpFailedError(
-                f"{method} {url}: no answer within {self._timeout_s:g} s"
-            ) from error
+            raise HttpFailedError(f"{asked}: {_connect_reason(error)}") from error
         except (aiohttp.ClientError, ValueError, OSError) as error:
             kind = type(error).__name__
-            raise HttpFailedError(f"{method} {url}: {kind}: {self._shown(error, 160)}") from error
+            raise HttpFailedError(f"{asked}: {kind}: {self._shown(error, 160)}") from error
         if status == 401:
             raise HttpFailedError(
-                f"{method} {url}: HTTP 401, it wants a bearer token, and "
+                f"{asked}: HTTP 401, it wants a bearer token, and "
                 f"{'this one is not accepted' if self._token else 'none was given'}; "
                 "give it with --http-token-file or in BENCH_SERVER_HTTP_TOKEN"
             )
         if status != 200:
-            shown = self._shown(content.decode("utf-8", "replace"), 160)
-            raise HttpFailedError(f"{method} {url}: HTTP {status}, expected 200: {shown}")
+            shown = self._shown(content, 160)
+            raise HttpFailedError(f"{asked}: HTTP {status}, expected 200: {shown}")
+        if len(content) > most_bytes:
+            raise HttpFailedError(f"{asked}: the answer is longer than {most_bytes} bytes")
+        return self._decoded(content, asked)
+
+    async def _exchange(
+        self,
+        method: str,
+        url: str,
+        body: Mapping[str, Any] | None,
+        query: Mapping[str, str] | None,
+        most_bytes: int,
+    ) -> tuple[int, bytes]:
+        """Return the status and the body, or the beginning of one that is too long."""
+        async with self._session.request(
+            method, url, json=body, params=query, allow_redirects=False
+        ) as response:
+            most = most_bytes if response.status == 200 else _ERROR_BYTES
+            content = bytearray()
+            async for part in response.content.iter_any():
+                content += part
+                if len(content) > most:
+                    response.close()
+                    break
+            return response.status, bytes(content[: most + 1])
+
+    def _too_late(self) -> str:
+        if self._resolver.host:
+            reason = f"no answer to that within {self._timeout_s:g} s"
+            return str(unresolved(self._resolver.host, reason))
+        return f"no answer within {self._timeout_s:g} s"
+
+    def _decoded(self, content: bytes, asked: str) -> Any:
         try:
+            check_json(content, asked)
             return json.loads(content)
+        except RemoteProtocolError as error:
+            raise HttpFailedError(str(error)) from error
         except (ValueError, RecursionError) as error:
-            shown = self._shown(content.decode("utf-8", "replace"), 80)
-            raise HttpFailedError(
-                f"{method} {url}: {len(content)} bytes are not JSON: {shown}"
-            ) from error
+            shown = self._shown(content, 80)
+            raise HttpFailedError(f"{asked}: {len(content)} bytes are not JSON: {shown}") from error
 
-    def _shown(self, text: object, limit: int) -> str:
+    def _shown(self, what: object, limit: int) -> str:
         """Return what came as one line, without the token that it may echo."""
-        told = str(text)
-        return one_line(told.replace(self._token, "***") if self._token else told, limit)
+        cut = isinstance(what, bytes) and len(what) > _ERROR_BYTES
+        told = (
+            what[:_ERROR_BYTES].decode("utf-8", "replace") if isinstance(what, bytes) else str(what)
+        )
+        if self._token:
+            told = told.replace(self._token, "***")
+            # What is cut off may have cut the token.
+            told = told[: -len(self._token)] if cut else told
+        return one_line(told, limit)
 
 
-def _verifying(ca: str) -> aiohttp.TCPConnector:
-    return aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=ca or None))
+class _Resolver(AbstractResolver):
+    """Looks names up as the other connections do."""
+
+    def __init__(self) -> None:
+        self.host = ""
+        """The name that is being looked up."""
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        self.host = host
+        try:
+            found = await addresses_of(host)
+        except UnresolvedError as error:
+            self.host = ""
+            raise OSError(str(error)) from error
+        self.host = ""
+        return [
+            ResolveResult(
+                hostname=host,
+                host=address,
+                port=port,
+                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
+                proto=0,
+                flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+            )
+            for address in found
+        ]
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def _headers(token: str) -> dict[str, str]:
+    headers = {"Accept-Encoding": "identity"}
+    return {**headers, "Authorization": f"Bearer {token}"} if token else headers
+
+
+def _digests_bytes(chunks: int) -> int:
+    return MAX_SHORT_BYTES + MAX_DIGEST_BYTES * chunks
 
 
 def _connect_reason(error: aiohttp.ClientConnectorError) -> str:
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return str(error.os_error)
     # What TLS says is an OSError too, but its numbers are not those of the system.
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         cause = error.certificate_error
@@ -161,17 +268,6 @@ def _connect_reason(error: aiohttp.ClientConnectorError) -> str:
         reason = error.os_error.reason or error.os_error
         return f"TLS failed ({one_line(reason, 120)}); is it an http:// server?"
     return f"cannot connect ({os_reason(error.os_error)})"
-
-
-async def _read_bounded(response: aiohttp.ClientResponse, url: str) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    async for part in response.content.iter_any():
-        size += len(part)
-        if size > MAX_ANSWER_BYTES:
-            raise HttpFailedError(f"{url}: the answer is longer than {MAX_ANSWER_BYTES} bytes")
-        parts.append(part)
-    return b"".join(parts)
 
 
 API_ERRORS = (HttpFailedError, RemoteProtocolError)

@@ -38,7 +38,7 @@ def test_one_line(text: object, line: str) -> None:
     [
         (ConnectionRefusedError(errno.ECONNREFUSED, "Connect call failed"), "Connection refused"),
         (OSError(errno.ENOSPC, ""), "No space left on device"),
-        (socket.gaierror(-2, "Name or service not known"), "[Errno -2] Name or service not known"),
+        (socket.gaierror(-2, "Name or service not known"), "Name or service not known"),
         (OSError("Multiple exceptions:\n[Errno 111]"), "Multiple exceptions: [Errno 111]"),
         (TimeoutError(), "TimeoutError"),
     ],

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import socket
+import threading
+import time
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from benchserver.client import http as http_module
-from benchserver.client.http import API_ERRORS, HttpApi, HttpFailedError
+from benchserver.client.http import API_ERRORS, MAX_SHORT_BYTES, HttpApi, HttpFailedError
 from protocol.errors import RemoteProtocolError
 from protocol.httpapi import HTTP_041, HTTP_045, HTTP_051, HttpRoutes, ServerStatus
 from tests.tlsstage import OPENSSL, Certificate, make_certificate
@@ -180,7 +183,11 @@ def test_another_status_than_200_is_shown_with_its_body() -> None:
         (b'{"status": "suc', '15 bytes are not JSON: {"status": "suc'),
         (b"", "0 bytes are not JSON"),
         (b"\xff\xfe", "2 bytes are not JSON"),
-        (b"[" * 100_000, "100000 bytes are not JSON"),
+        (b"[" * 4000, "4000 bytes are not JSON"),
+        (
+            b"[" * 60_000,
+            "60000 bytes of JSON with 60000 brackets and 0 commas, more than any answer",
+        ),
         (b"9" * 5000, "5000 bytes are not JSON"),
         (b"<html>\r\n" + b"x" * 500, "508 bytes are not JSON: <html> xxx"),
     ],
@@ -271,13 +278,107 @@ def test_nothing_listens() -> None:
 
 
 @pytest.mark.parametrize("extra", [0, 1])
-def test_answers_are_bounded(monkeypatch: pytest.MonkeyPatch, extra: int) -> None:
-    monkeypatch.setattr(http_module, "MAX_ANSWER_BYTES", 100)
-    content = answer(b'"' + b"x" * (98 + extra) + b'"')
+def test_answers_are_bounded(extra: int) -> None:
+    content = answer(b'"' + b" " * (MAX_SHORT_BYTES - 7 + extra) + b'0.5.6"')
     if extra:
-        assert "the answer is longer than 100 bytes" in str(refuse(content))
+        assert "/version: the answer is longer than 65536 bytes" in str(refuse(content))
     else:
-        assert ask(content, HttpApi.version) == "x" * 98
+        with pytest.raises(RemoteProtocolError):
+            ask(content, HttpApi.version)
+
+
+def test_more_digests_may_be_longer() -> None:
+    def sums(count: int) -> bytes:
+        document = {"status": "success", "chunk_checksums": ["0" * 32] * count}
+        return answer(json.dumps(document).encode())
+
+    def ask_for(chunks: int) -> Callable[[HttpApi], Awaitable[Any]]:
+        return lambda api: api.checksums(block_ids=range(chunks), blocks_per_chunk=1, instance_id=1)
+
+    assert len(ask(sums(50_000), ask_for(50_000))) == 50_000
+    with pytest.raises(HttpFailedError, match="longer than 65600 bytes"):
+        ask(sums(50_000), ask_for(1))
+
+
+def test_of_a_long_error_page_the_beginning_is_read() -> None:
+    page = answer(b"so sorry " * (2 << 20), "500 Internal Server Error")
+    tracemalloc.start()
+    try:
+        text = str(refuse(page))
+        assert tracemalloc.get_traced_memory()[1] < 2 * len(page)  # one is the server's
+    finally:
+        tracemalloc.stop()
+    assert "HTTP 500, expected 200: so sorry so sorry" in text
+    assert len(text) < 300
+
+
+def test_a_token_in_what_is_cut_off_is_not_shown() -> None:
+    for spaces in range(4096 - len(TOKEN), 4098):
+        page = b" " * spaces + TOKEN.encode() + b"x" * 5000
+        text = str(refuse(answer(page, "500 Internal Server Error"), token=TOKEN))
+        assert "hunter" not in text
+
+
+def test_a_packed_answer_is_not_unpacked() -> None:
+    packed = gzip.compress(b"[" * 1_000_000)
+    head = f"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {len(packed)}\r\n\r\n"
+    assert f"{len(packed)} bytes are not JSON" in str(refuse(head.encode() + packed))
+    (request,) = requests_of(answer(b"{}"), HTTP_051, HttpApi.clear)
+    assert b"\r\nAccept-Encoding: identity\r\n" in request
+
+
+def test_what_came_while_this_process_stood_still_is_in_time() -> None:
+    async def main() -> None:
+        async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            time.sleep(0.5)  # noqa: ASYNC251 - this process stands still, which is both
+            writer.write(answer(b'"0.5.6"'))
+            await writer.drain()
+            writer.close()
+
+        listener = await asyncio.start_server(handle, "127.0.0.1", 0)
+        api = HttpApi(f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}", timeout_s=0.1)
+        assert await api.version() == "0.5.6"
+        await api.close()
+        listener.close()
+        await listener.wait_closed()
+
+    asyncio.run(main())
+
+
+def unreachable(url: str, timeout_s: float = 20) -> str:
+    async def main() -> None:
+        api = HttpApi(url, timeout_s=timeout_s)
+        try:
+            await api.version()
+        finally:
+            await api.close()
+
+    with pytest.raises(HttpFailedError) as caught:
+        asyncio.run(main())
+    return str(caught.value)
+
+
+def test_a_name_that_does_not_resolve(monkeypatch: pytest.MonkeyPatch) -> None:
+    def getaddrinfo(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    assert unreachable("http://host.example:1") == (
+        "GET http://host.example:1/version: the name host.example does not resolve "
+        "(Name or service not known)"
+    )
+
+
+def test_a_name_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: ended.wait(20) and [])
+    # The loop waits for its threads, as the bench does not.
+    threading.Timer(1.0, ended.set).start()
+    assert unreachable("http://host.example:1", timeout_s=0.1) == (
+        "GET http://host.example:1/version: the name host.example does not resolve (no answer to "
+        "that within 0.1 s)"
+    )
 
 
 def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,7 +425,9 @@ def test_long_queries_come_in_parts(chunks: int, blocks_per_chunk: int, parts: l
     asked: list[list[int]] = []
 
     class Counts(HttpApi):
-        async def _ask(self, method: str, path: str, body: Any, query: Any = None) -> Any:
+        async def _ask(
+            self, method: str, path: str, body: Any, query: Any = None, *, most_bytes: int = 0
+        ) -> Any:
             asked.append([int(number) for number in query["block_ids"].split(",")])
             assert query["chunk_size"] == str(blocks_per_chunk)
             first = asked[-1][0] // blocks_per_chunk
