@@ -181,6 +181,9 @@ def _shapes(
         Op.CLEAR: _Shape((Field("force", BOOL),)),
         Op.GET_CHUNK_SIZE: _Shape((), INT),
         Op.PING: _Shape((Field("instance_id", OPT_INT),), BOOL),
+        Op.REPORT_BLOCK_ALLOCATION: _Shape(
+            (_INSTANCE, Field("model_name", STR), Field("records", MAPS))
+        ),
         Op.GET_EXPERIMENTAL: _Shape((), STRS),
         Op.NOOP: _Shape((), STR),
     }
@@ -218,12 +221,11 @@ def _numbered(first: int, ops: Sequence[Op | None]) -> dict[Op, int]:
     return {op: number for number, op in enumerate(ops, first) if op is not None}
 
 
-_REPORT = None  # REPORT_BLOCK_ALLOCATION
 _BLEND = None  # three ids that moved STORE and RETRIEVE up in 0.5.3
 
 _MAPPED_OPS = (Op.REGISTER_KV_CACHE, Op.UNREGISTER_KV_CACHE)
 _DATA_OPS = (Op.STORE, Op.RETRIEVE, Op.LOOKUP, Op.QUERY_PREFETCH_STATUS)
-_TAIL_OPS = (Op.CLEAR, Op.GET_CHUNK_SIZE, Op.PING, _REPORT, Op.NOOP)
+_TAIL_OPS = (Op.CLEAR, Op.GET_CHUNK_SIZE, Op.PING, Op.REPORT_BLOCK_ALLOCATION, Op.NOOP)
 _CLOSE_OPS = (Op.FREE_LOOKUP_LOCKS, Op.END_SESSION)
 
 _IDS_041 = _numbered(
@@ -297,6 +299,9 @@ _SHAPES_043 = {
     Op.PING: _SHAPES_047[Op.PING],
     Op.REGISTER_KV_CACHE: _without(
         _FLAT_041[Op.REGISTER_KV_CACHE], "engine_group_infos", "engine_type"
+    ),
+    Op.REPORT_BLOCK_ALLOCATION: _without(
+        _FLAT_041[Op.REPORT_BLOCK_ALLOCATION], "instance_id", "model_name"
     ),
     Op.LOOKUP: replace(_FLAT_041[Op.LOOKUP], result=INT),
     Op.QUERY_PREFETCH_STATUS: _JOB,

@@ -32,6 +32,7 @@ class Op(enum.Enum):
     CLEAR = "clear"
     GET_CHUNK_SIZE = "get_chunk_size"
     PING = "ping"
+    REPORT_BLOCK_ALLOCATION = "report_block_allocation"
     GET_EXPERIMENTAL = "get_experimental"
     NOOP = "noop"
 
@@ -79,6 +80,8 @@ TRAITS: dict[Op, OpTraits] = {
     Op.CLEAR: _PLAIN,
     Op.GET_CHUNK_SIZE: _PLAIN,
     Op.PING: _PLAIN,
+    # Engines tell which blocks a request got, and do not wait for the answer.
+    Op.REPORT_BLOCK_ALLOCATION: _PLAIN,
     Op.GET_EXPERIMENTAL: _PLAIN,
     Op.NOOP: _PLAIN,
 }

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from benchserver.refserver.layout import BLOCK_AXIS, Format
+from benchserver.refserver.layout import AXES, Format
 from benchserver.refserver.transfer import Pages
 
 _MIN_RANGE = 3
@@ -45,11 +45,11 @@ class HashedLayer:
     @property
     def num_blocks(self) -> int:
         """Return how many blocks the tensor has."""
-        return int(self.tensor.shape[BLOCK_AXIS[self.form]])
+        return int(self.tensor.shape[AXES[self.form].block])
 
     def bytes_of(self, block_ids: Sequence[int]) -> memoryview:
         """Return blocks in C order, bfloat16 widened to float32."""
-        taken = self.tensor.take(np.asarray(block_ids), axis=BLOCK_AXIS[self.form])
+        taken = self.tensor.take(np.asarray(block_ids), axis=AXES[self.form].block)
         if self.dtype == "bfloat16":
             taken = taken.astype(np.uint32) << np.uint32(16)
         return np.ascontiguousarray(taken).data

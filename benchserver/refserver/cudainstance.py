@@ -35,7 +35,7 @@ from benchserver.refserver.cudapages import (
     write_blocks,
 )
 from benchserver.refserver.cudastream import Landing, Stream, wait_until
-from benchserver.refserver.layout import BLOCK_AXIS, Format, KvLayout
+from benchserver.refserver.layout import AXES, Format, KvLayout
 from benchserver.refserver.refusal import RefusalError
 from benchserver.refserver.tenancy import Liveness, Tenancy
 from benchserver.refserver.transfer import ObjectCopy, Pages, word_of
@@ -71,11 +71,11 @@ class CudaHashedLayer:
     @property
     def num_blocks(self) -> int:
         """Return how many blocks the tensor has."""
-        return int(self.tensor.shape[BLOCK_AXIS[self.form]])
+        return int(self.tensor.shape[AXES[self.form].block])
 
     def bytes_of(self, block_ids: Sequence[int]) -> memoryview:
         """Return blocks as a digest takes them."""
-        axis, widened = BLOCK_AXIS[self.form], self.dtype == "bfloat16"
+        axis, widened = AXES[self.form].block, self.dtype == "bfloat16"
         return bytes_of_blocks(self.tensor, block_ids, axis=axis, widened=widened)
 
 

@@ -55,8 +55,8 @@ def tensor_over(storage: Any, handle: KvHandle, *, offset_bytes: int, device: An
 
 def paged_view(tensor: Tensor, geometry: LayerGeometry) -> Tensor:
     """Return a tensor with its axes as [plane][block][slot][head][element]; no copy."""
-    axes = AXES.get(geometry.form)
-    return tensor[None, :, :, None, :] if axes is None else tensor.permute(*axes, 4)
+    axes = AXES[geometry.form]
+    return tensor.permute(axes.order)[axes.widening]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

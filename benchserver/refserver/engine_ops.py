@@ -16,7 +16,7 @@ import numpy as np
 from benchserver.refserver.arena import Arena
 from benchserver.refserver.cache import ObjectKey, Slot
 from benchserver.refserver.core import Core, Handler
-from benchserver.refserver.refusal import RefusalError
+from benchserver.refserver.refusal import RefusalError, refused_registration
 from benchserver.refserver.registry import EngineInstance, parse_engine_instance
 from protocol.errors import RemoteProtocolError
 from protocol.keys import CacheKey
@@ -78,6 +78,10 @@ class EngineOps:
                 end(held.pop(transfer).slots)
 
     async def _register(self, args: Sequence[Any]) -> Any:
+        with refused_registration(Op.REGISTER_ENGINE_DRIVEN.name, clip(args[0].get("instance_id"))):
+            return self._admit(args)
+
+    def _admit(self, args: Sequence[Any]) -> Any:
         core, now_ns = self._core, self._core.clock.now_ns()
         instance_id, instance = parse_engine_instance(
             args[0], chunk_size=core.config.chunk_size, now_ns=now_ns

@@ -3,7 +3,8 @@
 Each registered tensor is one layer.  Layers that are alike (same engine group, format, block
 size, heads, dtype) form a kernel group; the client describes the groups in the order of their
 first layers.  A chunk has one object for each kernel group: the C-contiguous array
-[K/V][layer][token][hidden]; MLA has one plane.
+[K/V][layer][token][hidden]; MLA has one plane, and so have tensors of rank 4, in which K and V of a
+head lie side by side (vLLM on CPU): they are moved as heads of twice the size.
 
 The real server puts all kernel groups of a chunk into one object unless it was started with
 `--separate-object-groups`, which makes one for each size of sliding window (0.5.6).  Ours are
@@ -24,7 +25,10 @@ from protocol.dtypes import ITEM_BYTES
 from protocol.handles import KvHandle
 from protocol.values import clip, is_int, is_int_list
 
-_KV_LAYOUTS = ("NHD", "HND")
+_KV_LAYOUTS: Mapping[str, str] = {"NHD": "NHD", "HND": "HND", "BLNHC": "NHD", "BLHNC": "HND"}
+"""Hints, and the order of slots and heads that they tell.  The longer ones say besides that all
+layers of a block lie together, which the strides show anyway (0.5.6)."""
+
 _ENGINE_TYPES = ("vllm", "sglang", "trtllm", "mock", "atom")
 
 
@@ -35,20 +39,39 @@ class Format(enum.Enum):
     KV_FIRST_HND = "NL_X_TWO_NB_NH_BS_HS"
     BLOCKS_FIRST_NHD = "NL_X_NB_TWO_BS_NH_HS"
     BLOCKS_FIRST_HND = "NL_X_NB_TWO_NH_BS_HS"
+    FUSED_NHD = "NL_X_NB_BS_NH_CS"
+    FUSED_HND = "NL_X_NB_NH_BS_CS"
     MLA = "NL_X_NB_BS_HS"
 
 
-# Which tensor axis is: plane, block, slot, head.  MLA has no plane and no head axis.
-AXES: Mapping[Format, tuple[int, int, int, int]] = {
-    Format.KV_FIRST_NHD: (0, 1, 2, 3),
-    Format.KV_FIRST_HND: (0, 1, 3, 2),
-    Format.BLOCKS_FIRST_NHD: (1, 0, 2, 3),
-    Format.BLOCKS_FIRST_HND: (1, 0, 3, 2),
-}
+class PagedAxes(NamedTuple):
+    """Which axis of a tensor is which; None for one that it does not have."""
 
-BLOCK_AXIS: Mapping[Format, int] = {
-    **{form: axes[1] for form, axes in AXES.items()},
-    Format.MLA: 0,
+    plane: int | None
+    block: int
+    slot: int
+    head: int | None
+    element: int
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Return the axes that a tensor has, for a transposition."""
+        return tuple(axis for axis in self if axis is not None)
+
+    @property
+    def widening(self) -> tuple[slice | None, ...]:
+        """Return the index that gives a transposed tensor the axes that it does not have."""
+        return tuple(None if axis is None else slice(None) for axis in self)
+
+
+AXES: Mapping[Format, PagedAxes] = {
+    Format.KV_FIRST_NHD: PagedAxes(0, 1, 2, 3, 4),
+    Format.KV_FIRST_HND: PagedAxes(0, 1, 3, 2, 4),
+    Format.BLOCKS_FIRST_NHD: PagedAxes(1, 0, 2, 3, 4),
+    Format.BLOCKS_FIRST_HND: PagedAxes(1, 0, 3, 2, 4),
+    Format.FUSED_NHD: PagedAxes(None, 0, 1, 2, 3),
+    Format.FUSED_HND: PagedAxes(None, 0, 2, 1, 3),
+    Format.MLA: PagedAxes(None, 0, 1, None, 2),
 }
 
 
@@ -112,11 +135,11 @@ def layout_of(
     if engine_type not in _ENGINE_TYPES:
         raise RefusalError(f"engine type {clip(engine_type)} is not known")
     kv_layout = hints.get("kv_layout", "NHD")
-    if kv_layout not in _KV_LAYOUTS:
-        raise RefusalError(f"kv_layout {clip(kv_layout)}, expected one of {_KV_LAYOUTS}")
+    if not isinstance(kv_layout, str) or kv_layout not in _KV_LAYOUTS:
+        raise RefusalError(f"kv_layout {clip(kv_layout)}, expected one of {', '.join(_KV_LAYOUTS)}")
     if not handles:
         raise RefusalError("no KV tensors")
-    geometries = [_geometry(handle, kv_layout) for handle in handles]
+    geometries = [_geometry(handle, _KV_LAYOUTS[kv_layout]) for handle in handles]
     parsed = [_parse_info(info, len(handles)) for info in infos]
     found = _kernel_groups(geometries, parsed)
     if parsed and [info.layers for info in parsed] != [layers for _, layers in found]:
@@ -153,16 +176,22 @@ def _geometry(handle: KvHandle, kv_layout: str) -> LayerGeometry:
     shape = handle.shape
     if 0 in shape:
         raise RefusalError(f"a tensor of shape {shape} is empty")
+    form = _form(shape, kv_layout)
+    planes, _, slots, heads, head_size = (1 if axis is None else shape[axis] for axis in AXES[form])
+    return LayerGeometry(form, planes, slots, heads, head_size, handle.dtype)
+
+
+def _form(shape: Sequence[int], kv_layout: str) -> Format:
     if len(shape) == 3:
-        return LayerGeometry(Format.MLA, 1, shape[1], 1, shape[2], handle.dtype)
+        return Format.MLA
+    if len(shape) == 4:
+        return Format[f"FUSED_{kv_layout}"]
     if len(shape) != 5 or 2 not in shape[:2]:
         raise RefusalError(
-            f"a tensor of shape {shape}, expected (NB,BS,hidden), (2,NB,..) or (NB,2,..) of rank 5"
+            f"a tensor of shape {clip(shape)}, expected (NB,BS,hidden), rank 4 with K and V fused, "
+            "or (2,NB,..) or (NB,2,..) of rank 5"
         )
-    order = "KV_FIRST" if shape[0] == 2 else "BLOCKS_FIRST"
-    form = Format[f"{order}_{kv_layout}"]
-    plane, _, slot, head = AXES[form]
-    return LayerGeometry(form, shape[plane], shape[slot], shape[head], shape[4], handle.dtype)
+    return Format[f"{'KV_FIRST' if shape[0] == 2 else 'BLOCKS_FIRST'}_{kv_layout}"]
 
 
 def _kernel_groups(
@@ -194,7 +223,7 @@ def _sized(
     for (engine_group, layers), info in zip(found, declared, strict=True):
         geometry = geometries[layers[0]]
         blocks = _blocks_per_chunk(geometry, info.tokens_per_block, chunk_size)
-        axis = BLOCK_AXIS[geometry.form]
+        axis = AXES[geometry.form].block
         item_bytes = ITEM_BYTES[geometry.dtype]
         block_items = geometry.slots_per_block * geometry.heads * geometry.head_size
         nbytes = geometry.planes * len(layers) * blocks * block_items * item_bytes

@@ -14,7 +14,7 @@ from benchserver.refserver.sessions import NO_RESULT
 from protocol.keys import CacheKey
 from protocol.messages import VOID
 from protocol.ops import Op
-from protocol.values import clip
+from protocol.values import clip, is_int_list
 
 _MAX_WAIT_S = 60.0
 """A longer WAIT_PREFETCH_STATUS is cut: a client's later requests wait behind it."""
@@ -42,6 +42,7 @@ class LookupOps:
             Op.CLEAR: self._clear,
             Op.GET_CHUNK_SIZE: self._chunk_size,
             Op.PING: self._ping,
+            Op.REPORT_BLOCK_ALLOCATION: self._block_allocation,
             Op.GET_EXPERIMENTAL: self._experimental,
             Op.NOOP: self._noop,
         }
@@ -171,6 +172,19 @@ class LookupOps:
             self._core.registry.touch(instance_id, self._core.clock.now_ns(), ping=True)
         return True
 
+    async def _block_allocation(self, args: Sequence[Any]) -> Any:
+        """Take an engine's report of the blocks that requests got; nothing here needs it.
+
+        Its instance id is that of a process, not of a registration.
+        """
+        for record in args[2]:
+            if not _is_allocation(record):
+                raise RefusalError(
+                    f"a block allocation is {clip(record)}, expected req_id as a string, "
+                    "new_block_ids and new_token_ids as arrays of integers"
+                )
+        return VOID
+
     async def _noop(self, _args: Sequence[Any]) -> Any:
         return "OK"
 
@@ -187,3 +201,8 @@ class LookupOps:
         if key.num_kv_readers < 1:
             raise RefusalError(f"num_kv_readers is {key.num_kv_readers}, expected at least 1")
         return key.num_kv_readers
+
+
+def _is_allocation(record: Mapping[str, Any]) -> bool:
+    lists = (record.get("new_block_ids"), record.get("new_token_ids"))
+    return isinstance(record.get("req_id"), str) and all(map(is_int_list, lists))

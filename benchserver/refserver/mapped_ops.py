@@ -18,7 +18,7 @@ from benchserver.refserver.cudainstance import CudaInstance
 from benchserver.refserver.cudaops import FAILED as CUDA_FAILED
 from benchserver.refserver.cudaops import CudaTransfers, Start, are_cuda, checked_event
 from benchserver.refserver.layout import Format, KvLayout, layout_of
-from benchserver.refserver.refusal import RefusalError
+from benchserver.refserver.refusal import RefusalError, refused_registration
 from benchserver.refserver.registry import MAX_LAYERS, MAX_WORLD_SIZE, Instance, MappedInstance
 from benchserver.refserver.transfer import ObjectCopy, retrieve_objects, store_objects
 from protocol.handles import CPU_EVENT_STUB, CpuShmHandle, KvHandle
@@ -51,6 +51,10 @@ class MappedOps:
         }
 
     async def _register(self, args: Sequence[Any]) -> Any:
+        with refused_registration(Op.REGISTER_KV_CACHE.name, args[0]):
+            return await self._admit(args)
+
+    async def _admit(self, args: Sequence[Any]) -> Any:
         instance_id, handles, model_name, world_size, engine_type, hints, infos = args
         registry, now_ns = self._core.registry, self._core.clock.now_ns()
         if instance_id in registry.mapped:
@@ -59,11 +63,11 @@ class MappedOps:
             return VOID
         if not 1 <= world_size <= MAX_WORLD_SIZE or len(handles) > MAX_LAYERS:
             raise RefusalError(
-                f"REGISTER_KV_CACHE: world_size {world_size} with {len(handles)} tensors, "
+                f"world_size {world_size} with {len(handles)} tensors, "
                 f"expected 1 to {MAX_WORLD_SIZE} with at most {MAX_LAYERS}"
             )
         if not registry.has_room():
-            raise RefusalError("REGISTER_KV_CACHE: too many registered instances")
+            raise RefusalError("too many registered instances")
         size = self._core.config.chunk_size
         dialect = self._core.config.dialect
         if dialect.cpu_reads_hnd:
@@ -77,7 +81,7 @@ class MappedOps:
             instance.close()
         elif not registry.has_room():
             instance.close()
-            raise RefusalError("REGISTER_KV_CACHE: too many registered instances")
+            raise RefusalError("too many registered instances")
         else:
             registry.mapped[instance_id] = instance
         return VOID

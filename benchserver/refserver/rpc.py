@@ -184,6 +184,7 @@ _LEFT_OUT: Mapping[str, Any] = {
     "layout_hints": {},
     "engine_group_infos": [],
     "instance_id": None,
+    "model_name": "",
     "force": True,
 }
 """What older releases take for granted where they have no field for it."""

@@ -68,10 +68,8 @@ def tensor_over(buffer: Any, handle: CpuShmHandle) -> Pages:
 
 def paged_view(tensor: Pages, geometry: LayerGeometry) -> Pages:
     """Return a tensor with its axes as [plane][block][slot][head][element]; no copy."""
-    axes = AXES.get(geometry.form)
-    view: Pages = (
-        tensor[np.newaxis, :, :, np.newaxis, :] if axes is None else tensor.transpose(*axes, 4)
-    )
+    axes = AXES[geometry.form]
+    view: Pages = tensor.transpose(axes.order)[axes.widening]
     return view
 
 

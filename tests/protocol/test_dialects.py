@@ -26,6 +26,7 @@ OPERATIONS_056: dict[str, tuple[int, int, bool, bool]] = {
     "clear": (20, 1, False, False),
     "get_chunk_size": (21, 0, True, False),
     "ping": (22, 1, True, False),
+    "report_block_allocation": (23, 3, False, False),
     "noop": (24, 0, True, False),
     "get_experimental": (32, 0, True, False),
 }
@@ -132,14 +133,29 @@ def ids(release: str) -> dict[str, int]:
     [
         ("0.4.1", "STORE 3 LOOKUP 5 FREE_LOOKUP_LOCKS 7 CLEAR 9 GET_CHUNK_SIZE 10 NOOP 11"),
         ("0.4.2", "END_SESSION 8 CLEAR 9 GET_CHUNK_SIZE 10 PING 11 NOOP 12"),
-        ("0.4.3 0.4.4 0.4.5", "FREE_LOOKUP_LOCKS 8 END_SESSION 9 CLEAR 10 PING 12 NOOP 14"),
-        ("0.4.6", "REGISTER_ENGINE_DRIVEN 10 PREPARE_STORE 11 COMMIT_RETRIEVE 14 CLEAR 15 NOOP 19"),
-        ("0.4.7", "UNREGISTER_ENGINE_DRIVEN 11 COMMIT_RETRIEVE 15 CLEAR 16 PING 18 NOOP 20"),
-        ("0.5.0 0.5.1 0.5.2", "WAIT_PREFETCH_STATUS 7 FREE_LOOKUP_LOCKS 9 CLEAR 17 NOOP 21"),
+        (
+            "0.4.3 0.4.4 0.4.5",
+            "FREE_LOOKUP_LOCKS 8 END_SESSION 9 CLEAR 10 PING 12 REPORT_BLOCK_ALLOCATION 13 NOOP 14",
+        ),
+        (
+            "0.4.6",
+            "REGISTER_ENGINE_DRIVEN 10 PREPARE_STORE 11 COMMIT_RETRIEVE 14 CLEAR 15 "
+            "REPORT_BLOCK_ALLOCATION 18 NOOP 19",
+        ),
+        (
+            "0.4.7",
+            "UNREGISTER_ENGINE_DRIVEN 11 COMMIT_RETRIEVE 15 CLEAR 16 PING 18 "
+            "REPORT_BLOCK_ALLOCATION 19 NOOP 20",
+        ),
+        (
+            "0.5.0 0.5.1 0.5.2",
+            "WAIT_PREFETCH_STATUS 7 FREE_LOOKUP_LOCKS 9 CLEAR 17 "
+            "REPORT_BLOCK_ALLOCATION 20 NOOP 21",
+        ),
         (
             "0.5.3 0.5.4 0.5.5 0.5.6 0.5.7rc2",
             "STORE 6 RETRIEVE 7 LOOKUP 8 WAIT_PREFETCH_STATUS 10 FREE_LOOKUP_LOCKS 12 CLEAR 20 "
-            "GET_CHUNK_SIZE 21 PING 22 NOOP 24",
+            "GET_CHUNK_SIZE 21 PING 22 REPORT_BLOCK_ALLOCATION 23 NOOP 24",
         ),
     ],
 )
@@ -152,6 +168,7 @@ def test_operations_have_the_numbers_of_their_release(releases: str, numbers: st
 
 def test_operations_that_a_release_lacks_have_no_number() -> None:
     assert "PING" not in ids("0.4.1")
+    assert "REPORT_BLOCK_ALLOCATION" not in ids("0.4.2")
     assert "PREPARE_STORE" not in ids("0.4.5")
     assert "UNREGISTER_ENGINE_DRIVEN" not in ids("0.4.6")
     assert "WAIT_PREFETCH_STATUS" not in ids("0.4.7")
@@ -167,6 +184,14 @@ def test_a_registration_has_the_arity_of_its_release(release: str, count: int) -
     arguments = dialect_of(release).arguments(Op.REGISTER_KV_CACHE, values)
     assert arguments == tuple(name.upper() for name in names)
     assert len(arguments) == count
+
+
+def test_block_allocations_were_reported_without_a_sender_at_first() -> None:
+    def fields(release: str) -> list[str]:
+        return [f.name for f in dialect_of(release).ops[Op.REPORT_BLOCK_ALLOCATION].payload]
+
+    assert fields("0.4.3") == ["records"]
+    assert fields("0.4.4") == fields("0.5.7rc2") == ["instance_id", "model_name", "records"]
 
 
 def test_a_missing_argument_is_named() -> None:

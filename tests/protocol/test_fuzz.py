@@ -61,6 +61,7 @@ ARGS: dict[Op, tuple[Any, ...]] = {
     Op.CLEAR: (False,),
     Op.GET_CHUNK_SIZE: (),
     Op.PING: (None,),
+    Op.REPORT_BLOCK_ALLOCATION: (7, "m", [{"req_id": "r", "new_block_ids": [1]}]),
     Op.GET_EXPERIMENTAL: (),
     Op.NOOP: (),
 }

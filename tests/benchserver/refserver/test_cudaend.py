@@ -146,7 +146,8 @@ def test_a_broken_torch_costs_the_gpu_client_its_registration_and_no_more(
         for _ in range(2):
             send(socket, Op.REGISTER_KV_CACHE, *REGISTRATION)
             line = running.said()
-            assert line.startswith("embedded server: refused: GPU clients need PyTorch in this ")
+            assert line.startswith("embedded server: refused: REGISTER_KV_CACHE of instance ")
+            assert ": GPU clients need PyTorch in this server" in line
         send(socket, Op.NOOP)
         assert socket.poll(round(WITHIN_S * 1000))
         assert running.end(signal.SIGTERM) == (0, "")

@@ -129,6 +129,9 @@ FORMATS: dict[str, tuple[tuple[int, ...], str, Mapping[str, str]]] = {
     "one head": ((2, 6, 4, 1, 1), "float32", NO_HINTS),
     "blocks first": ((6, 2, 4, 3, 4), "float32", NO_HINTS),
     "blocks first HND": ((6, 2, 3, 4, 5), "uint8", HND),
+    "fused": ((6, 4, 3, 8), "float16", NO_HINTS),
+    "fused HND": ((6, 3, 4, 8), "bfloat16", HND),
+    "fp8": ((2, 6, 4, 3, 4), "float8_e4m3fn", NO_HINTS),
     "MLA": ((6, 4, 8), "bfloat16", NO_HINTS),
     "MLA, odd": ((6, 4, 7), "float16", NO_HINTS),
 }

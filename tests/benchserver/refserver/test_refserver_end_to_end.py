@@ -488,9 +488,34 @@ def test_bad_registrations_and_keys_get_no_reply() -> None:
             ):
                 assert await client.is_silent(Op.STORE, wanted, 1, ids, b"")
             assert len(server.lines) == 14
+            told = [line for line in server.lines if "REGISTER_KV_CACHE of instance 1: " in line]
+            assert len(told) == 9
+            assert all(line.endswith("so the client waits until its own timeout") for line in told)
 
     with kv_pages(CLASSICAL) as pages:
         asyncio.run(main(pages))
+
+
+def test_reports_of_block_allocations_are_answered() -> None:
+    good = {"req_id": "r", "new_block_ids": [1, 2], "new_token_ids": [5, 6, 7]}
+    bad: list[dict[str, Any]] = [
+        {},
+        {**good, "req_id": 1},
+        {**good, "new_block_ids": ["1"]},
+        {**good, "new_token_ids": None},
+        {name: value for name, value in good.items() if name != "new_block_ids"},
+    ]
+
+    async def main() -> None:
+        async with serving() as server, connected(server.rpc_port) as [client]:
+            for records in ([], [good], [good, good]):
+                assert await client.call(Op.REPORT_BLOCK_ALLOCATION, 1, "m", records) is VOID
+            for record in bad:
+                assert await client.is_silent(Op.REPORT_BLOCK_ALLOCATION, 1, "m", [good, record])
+            assert len(server.lines) == len(bad)
+            assert all("a block allocation is" in line for line in server.lines)
+
+    asyncio.run(main())
 
 
 HIDDEN = 6

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchserver.refserver import block_ids as ids_of
-from benchserver.refserver.layout import KvLayout, layout_of
+from benchserver.refserver.layout import Format, KvLayout, layout_of
 from benchserver.refserver.refusal import RefusalError
 from benchserver.refserver.transfer import (
     ObjectCopy,
@@ -23,17 +23,17 @@ from benchserver.refserver.transfer import (
     store_objects,
     tensor_over,
 )
+from protocol.dtypes import ITEM_BYTES
 from protocol.handles import CpuShmHandle, contiguous_strides
 
 CHUNK = 8
-ITEM = {"float16": 2, "bfloat16": 2, "float32": 4, "uint8": 1}
 
 
 def handle(shape: tuple[int, ...], dtype: str = "float16", offset: int = 0) -> CpuShmHandle:
     items = offset + int(np.prod(shape))
     return CpuShmHandle(
         shm_name="s",
-        nbytes=items * ITEM[dtype],
+        nbytes=items * ITEM_BYTES[dtype],
         dtype=dtype,
         shape=shape,
         stride=contiguous_strides(shape),
@@ -79,8 +79,14 @@ FORMATS: dict[str, tuple[tuple[int, ...], str, dict[str, str]]] = {
     "classical HND": ((2, 6, 3, 4, 5), "bfloat16", {"kv_layout": "HND"}),
     "blocks first": ((6, 2, 4, 3, 5), "float32", {}),
     "blocks first HND": ((6, 2, 3, 4, 5), "uint8", {"kv_layout": "HND"}),
+    "fused": ((6, 4, 3, 10), "float16", {}),
+    "fused HND": ((6, 3, 4, 10), "bfloat16", {"kv_layout": "HND"}),
+    "fused BLNHC": ((6, 4, 3, 10), "float8_e4m3fn", {"kv_layout": "BLNHC"}),
+    "fused BLHNC": ((6, 3, 4, 10), "float8_e5m2", {"kv_layout": "BLHNC"}),
     "MLA": ((6, 4, 7), "float16", {}),
 }
+ONE_PLANE = [name for name in FORMATS if name == "MLA" or name.startswith("fused")]
+BLOCKS_FIRST = [*ONE_PLANE, *(name for name in FORMATS if name.startswith("blocks"))]
 
 
 def token_row(name: str, tensor: Pages, plane: int, block: int, slot: int) -> bytes:
@@ -90,6 +96,10 @@ def token_row(name: str, tensor: Pages, plane: int, block: int, slot: int) -> by
         "classical HND": lambda: tensor[plane, block, :, slot],
         "blocks first": lambda: tensor[block, plane, slot],
         "blocks first HND": lambda: tensor[block, plane, :, slot],
+        "fused": lambda: tensor[block, slot],
+        "fused HND": lambda: tensor[block, :, slot],
+        "fused BLNHC": lambda: tensor[block, slot],
+        "fused BLHNC": lambda: tensor[block, :, slot],
         "MLA": lambda: tensor[block, slot],
     }
     return bytes(np.ascontiguousarray(picks[name]()).tobytes())
@@ -104,7 +114,7 @@ def test_an_object_is_plane_layer_token_hidden(name: str) -> None:
     data = room_for(plan)
     ids = (4, 1)
     store_objects(plan, pages_of(plan, layers), [copy_of(data, ids)])
-    planes = 1 if name == "MLA" else 2
+    planes = 1 if name in ONE_PLANE else 2
     want = b"".join(
         token_row(name, layer, plane, ids[token // 4], token % 4)
         for plane in range(planes)
@@ -124,7 +134,7 @@ def test_retrieve_writes_the_same_bytes_to_other_blocks_and_nowhere_else(name: s
     data = room_for(plan)
     store_objects(plan, pages_of(plan, source), [copy_of(data, (4, 1))])
     retrieve_objects(plan, pages_of(plan, target), [copy_of(data, (2, 3))])
-    axis = 0 if name == "MLA" or name.startswith("blocks") else 1
+    axis = 0 if name in BLOCKS_FIRST else 1
     assert np.array_equal(target[0].take([2, 3], axis), source[0].take([4, 1], axis))
     assert np.array_equal(target[0].take([0, 1, 4, 5], axis), before.take([0, 1, 4, 5], axis))
 
@@ -218,6 +228,8 @@ def test_runs(ids: list[int], want: list[tuple[int, int, int]]) -> None:
         ("classical HND", 0),
         ("blocks first", 2),
         ("blocks first HND", 0),
+        ("fused", 1),
+        ("fused HND", 0),
         ("MLA", 1),
     ],
 )
@@ -265,9 +277,11 @@ MLA = handle((6, 4, 7))
         ([], [], {}, "no KV tensors"),
         ([handle((1, 6, 4, 3, 5))], [], {}, "expected"),
         ([handle((3, 6, 4, 3, 5))], [], {}, "expected"),
-        ([handle((6, 4, 3, 5))], [], {}, "expected"),
+        ([handle((6, 4))], [], {}, "expected"),
+        ([handle((2, 6, 4, 3, 1, 5))], [], {}, "expected"),
         ([handle((2, 0, 4, 3, 5))], [], {}, "empty"),
         ([NHD], [], {"kv_layout": "XYZ"}, "kv_layout"),
+        ([NHD], [], {"kv_layout": ["HND"]}, "kv_layout"),
         ([handle((6, 3, 7))], [], {}, "does not divide"),
         ([MLA], [info(0, [0], 6)], {}, "no multiple"),
         ([MLA], [info(0, [0], 12)], {}, "does not divide"),
@@ -286,6 +300,47 @@ def test_bad_registrations_are_refused(
 ) -> None:
     with pytest.raises(RefusalError, match=reason):
         layout(handles, infos, hints)
+
+
+def test_k_and_v_side_by_side_are_heads_of_twice_the_size() -> None:
+    """What vLLM 0.32 registers on CPU: blocks, heads, slots, K and V of a head."""
+    plan = layout([handle((16, 2, 4, 10))], hints={"kv_layout": "HND"})
+    assert plan.formats == (Format.FUSED_HND,)
+    assert plan.groups[0].geometry == (Format.FUSED_HND, 1, 4, 2, 10, "float16")
+    assert plan.groups[0].num_blocks == 16
+    assert plan.groups[0].object_shape == (1, 1, CHUNK // 4, 4, 2, 10)
+
+
+def test_layers_of_a_block_may_lie_together() -> None:
+    """Blocks first, then layers: each layer's blocks are as far apart as all layers are long."""
+    shape, layers = (6, 3, 4, 10), 3
+    block = 3 * 4 * 10
+    memory = bytearray(np.random.default_rng(1).bytes(6 * layers * block * 2))
+    described = [
+        CpuShmHandle(
+            shm_name="s",
+            nbytes=len(memory),
+            dtype="float16",
+            shape=shape,
+            stride=(layers * block, *contiguous_strides(shape)[1:]),
+            storage_offset=layer * block,
+        )
+        for layer in range(layers)
+    ]
+    plan = layout(described, hints={"kv_layout": "BLHNC"})
+    views = pages_of(plan, [tensor_over(memory, one) for one in described])
+    data = room_for(plan)
+    store_objects(plan, views, [copy_of(data, (4, 1))])
+    whole = np.frombuffer(memory, dtype=np.uint16).reshape(6, layers, 3, 4, 10)
+    want = np.stack([whole[(4, 1), layer].swapaxes(1, 2) for layer in range(layers)])
+    assert data.tobytes() == want.tobytes()
+    memory[:] = bytes(len(memory))
+    retrieve_objects(plan, views, [copy_of(data, (2, 3))])
+    again = room_for(plan)
+    store_objects(plan, views, [copy_of(again, (2, 3))])
+    assert again.tobytes() == data.tobytes()
+    whole = np.frombuffer(memory, dtype=np.uint16).reshape(6, layers, 3, 4, 10)
+    assert not whole[[0, 1, 4, 5]].any()
 
 
 def test_an_unknown_engine_is_refused() -> None:
