@@ -325,7 +325,7 @@ class Run:
 
     async def _set_up_workers(self, dialect: Dialect) -> Workforce:
         # Loaded here: the first call does not wait for numpy.
-        from benchserver.kv.segment import sweep_stale
+        from benchserver.shmnames import sweep_stale
         from benchserver.workforce import Workforce
 
         served, groups = await self._served_mode(), len(self._config.spec.groups)

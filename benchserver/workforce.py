@@ -28,8 +28,8 @@ from benchserver.kv.segment import (
     SharedSegment,
     WorkCancelledError,
     require_room,
-    segment_name,
 )
+from benchserver.shmnames import segment_name
 from benchserver.tasks import gather_all, in_thread
 from protocol.errors import LocalProtocolError
 

@@ -25,8 +25,9 @@ from benchserver.kv.evidence import Evidence, EvidenceKind, PageOwner
 from benchserver.kv.host import HostPool, group_patterns, place_tensors
 from benchserver.kv.pattern import CANARY_BYTE, POISON_BYTE
 from benchserver.kv.pool import KvPool, shares
-from benchserver.kv.segment import SharedSegment, WorkCancelledError, segment_name
+from benchserver.kv.segment import SharedSegment, WorkCancelledError
 from benchserver.kv.verify import Candidate
+from benchserver.shmnames import segment_name
 from shapespec import (
     ShapeSpec,
     chunk_bytes,

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from benchserver import cudamark
 from benchserver.cli.exposure import exposure_line, shown_host
 from benchserver.cli.httptoken import hide_from_process_list, read_token
 from benchserver.errors import EXIT_FAILED, EXIT_OK
-from benchserver.refserver import cudamark
 from benchserver.refserver.config import ServerConfig
 from benchserver.refserver.cudaruntime import must_leave_at_once
 from benchserver.refserver.server import serve
@@ -76,7 +76,7 @@ def _leave(code: int) -> None:
     """
 
     def end() -> None:
-        cudamark.remove()
+        cudamark.remove_own_files()
         os._exit(code)
 
     if code == EXIT_OK:

@@ -25,7 +25,7 @@ from benchserver.clock import Clock
 from benchserver.errors import FatalError
 from benchserver.kv.blocks import Window
 from benchserver.kv.pool import KvPool
-from benchserver.kv.segment import SHM_DIR
+from benchserver.shmnames import SHM_DIR
 from protocol.errors import RemoteProtocolError
 from protocol.keys import CacheKey
 from protocol.messages import VOID, PoolInfo, RetrievePlan, Slot, StorePlan
@@ -48,7 +48,8 @@ class ServerPool:
         path = SHM_DIR / info.shm_name.lstrip("/")
         try:
             # As shm_open(3) does: a link could lead to any file of ours.
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+            fd = os.open(path, flags)
         except OSError as error:
             raise FatalError(
                 f"engine_driven: cannot map the server's pool {path}: {error.strerror}; "
@@ -62,6 +63,11 @@ class ServerPool:
                     f"bytes, the segment has {size}"
                 )
             self._map = mmap.mmap(fd, info.pool_bytes)
+        except OSError as error:
+            raise FatalError(
+                f"engine_driven: cannot map the {info.pool_bytes} bytes of the server's pool "
+                f"{path}: {error.strerror}; see `ulimit -v`"
+            ) from error
         finally:
             os.close(fd)
         self._bytes: U8 | None = np.frombuffer(self._map, dtype=np.uint8)

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from benchserver import cudamark
 from benchserver.errors import FatalError, one_line
 from benchserver.kv.blocks import NULL_BLOCKS, Window
 from benchserver.kv.cudaevents import CudaEvents
@@ -408,6 +409,7 @@ class CudaPool:
                     offset=place.offset,
                 )
             )
+        cudamark.note()
         yield handles
 
     def record_event(self) -> bytes:

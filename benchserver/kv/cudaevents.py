@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from benchserver import cudamark
 from benchserver.errors import FatalError
 from benchserver.kv.cudamemory import torch_reason
 from benchserver.kv.pool import EventError
@@ -67,7 +68,10 @@ class CudaEvents:
             raise FatalError(
                 f"{self._device}: an event for the server cannot be exported ({reason})"
             ) from error
+        first = not self._kept
         self._kept.append(event)
+        if first:
+            cudamark.note()
         return handle
 
     def wait(self, handle: bytes, timeout_ns: int) -> None:

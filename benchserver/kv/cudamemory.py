@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from benchserver import cudamark
 from benchserver.errors import FatalError, one_line
 from benchserver.kv.cudadriver import DriverError, allocation_base, memory_handle
-from benchserver.kv.cudamark import ProcessMark, remove_own_files
 from protocol.errors import LocalProtocolError
 from protocol.handles import CudaHandle, CudaRawHandle, handle_to_wire
 from shapespec import DTYPES
@@ -70,7 +70,7 @@ class CudaMemory:
             raise FatalError(
                 f"GPU memory: {nbytes} bytes asked for on cuda:{device}: {torch_reason(error)}"
             ) from error
-        self._mark = ProcessMark(device)
+        cudamark.place()
 
     def handle(
         self, *, dtype: str, shape: tuple[int, ...], stride: tuple[int, ...], offset: int
@@ -134,8 +134,8 @@ class CudaMemory:
         )
 
     def release(self) -> None:
-        """Leave no name in /dev/shm, for a process that leaves at once: see `remove_own_files`."""
-        remove_own_files()
+        """Leave no name in /dev/shm, for a process that leaves at once: see `cudamark`."""
+        cudamark.remove_own_files()
 
     def close(self) -> None:
         """Give the memory back; what a server has not given back yet goes with the process."""
@@ -146,7 +146,6 @@ class CudaMemory:
         with contextlib.suppress(RuntimeError):
             torch.cuda.ipc_collect()
             torch.cuda.empty_cache()
-        self._mark.remove()
 
 
 def _item_bytes(dtype: str) -> int:

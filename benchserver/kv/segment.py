@@ -2,40 +2,31 @@
 
 A segment is made without a name (an unnamed file on the shared-memory file system), fully
 preallocated, so that a full /dev/shm is an error and not a SIGBUS.  It gets a name only for as
-long as a server needs to map it, and names of dead processes are swept at the next start.
-On Linux, shm_open(3) of "/name" opens /dev/shm/name; that is what the server does.
+long as a server needs to map it, and names of dead processes are swept at the next start
+(`benchserver.shmnames`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import mmap
 import os
-import re
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
+from benchserver import shmnames
 from benchserver.errors import FatalError
 
-SHM_DIR = Path("/dev/shm")
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
-_NAME = re.compile(r"bench_server_([0-9]{1,10})_[0-9a-f]{1,32}_r[0-9]{1,6}")
 _ALLOCATION_STEP_BYTES = 128 << 20
 """Preallocation stops to look for a Ctrl-C this often; about 50 ms of zeroing."""
 
 
 class WorkCancelledError(Exception):
     """A worker thread was asked to stop before it was done."""
-
-
-def segment_name(nonce: str, rank: int) -> str:
-    """Return the name of one worker's segment; it carries our pid, for `sweep_stale`."""
-    return f"bench_server_{os.getpid()}_{nonce}_r{rank}"
 
 
 class SharedSegment:
@@ -52,6 +43,12 @@ class SharedSegment:
         try:
             _preallocate(self._fd, nbytes, cancel)
             self._map = mmap.mmap(self._fd, nbytes)
+        except OSError as error:
+            os.close(self._fd)
+            raise FatalError(
+                f"shared memory: cannot map {nbytes} bytes: {error.strerror}; see `ulimit -v`, or "
+                "use a smaller --kvcache-shape-spec or --tp-size"
+            ) from error
         except BaseException:
             os.close(self._fd)
             raise
@@ -66,19 +63,18 @@ class SharedSegment:
         # Known before it is there: a handler of signals may take it away right after.
         self._name = name
         try:
-            # With a directory descriptor Python calls linkat(2), which follows /proc's link.
-            with _opened_directory(SHM_DIR) as directory:
-                os.link(f"/proc/self/fd/{self._fd}", name, dst_dir_fd=directory)
+            shmnames.give_name(self._fd, name)
         except OSError as error:
             self._name = ""
             raise FatalError(
-                f"shared memory: cannot name the segment {SHM_DIR / name}: {error.strerror}"
+                f"shared memory: cannot name the segment "
+                f"{shmnames.SHM_DIR / name}: {error.strerror}"
             ) from error
 
     def unlink(self) -> None:
         """Take the name away; mappings stay valid.  Does nothing without a name."""
         if self._name:
-            (SHM_DIR / self._name).unlink(missing_ok=True)
+            shmnames.take_name(self._name)
             self._name = ""
 
     def release(self) -> None:
@@ -102,22 +98,16 @@ class SharedSegment:
             self._fd = -1
 
 
-@contextlib.contextmanager
-def _opened_directory(path: Path) -> Iterator[int]:
-    directory = os.open(path, os.O_DIRECTORY | os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        yield directory
-    finally:
-        os.close(directory)
-
-
 def _open_unnamed() -> int:
     try:
-        return os.open(SHM_DIR, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        return shmnames.open_unnamed()
     except OSError as error:
+        advice = "close files, or raise `ulimit -n`"
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            advice = "a Linux tmpfs is needed there"
         raise FatalError(
-            f"shared memory: cannot make a segment in {SHM_DIR}: {error.strerror}; "
-            "a Linux tmpfs is needed there"
+            f"shared memory: cannot make a segment in {shmnames.SHM_DIR}: "
+            f"{error.strerror}; {advice}"
         ) from error
 
 
@@ -178,51 +168,14 @@ def _cgroup_available() -> int:
 def free_bytes() -> int:
     """Return how many bytes /dev/shm has left."""
     try:
-        stat = os.statvfs(SHM_DIR)
+        stat = os.statvfs(shmnames.SHM_DIR)
     except OSError as error:
-        raise FatalError(f"shared memory: {SHM_DIR}: {error.strerror}") from error
+        raise FatalError(f"shared memory: {shmnames.SHM_DIR}: {error.strerror}") from error
     return stat.f_bavail * stat.f_frsize
 
 
 def _no_room(nbytes: int, free: int) -> FatalError:
     return FatalError(
-        f"shared memory: {nbytes} bytes asked for, {free} bytes free in {SHM_DIR}; "
+        f"shared memory: {nbytes} bytes asked for, {free} bytes free in {shmnames.SHM_DIR}; "
         "use a smaller --kvcache-shape-spec or --tp-size, or enlarge /dev/shm"
     )
-
-
-def sweep_stale() -> tuple[str, ...]:
-    """Remove what bench-server processes that are gone left here; return the names of ours.
-
-    With the mark of a process that exported GPU memory goes what CUDA and torch made for it.
-    """
-    # Loaded here: that module knows this one.
-    from benchserver.kv.cudamark import counter_files, event_files, remove_files
-
-    swept: list[str] = []
-    for path in SHM_DIR.glob("bench_server_*"):
-        match = _NAME.fullmatch(path.name)
-        if match and not Path(f"/proc/{match.group(1)}").exists() and not _is_locked(path):
-            pid = int(match.group(1))
-            try:
-                path.unlink()
-            except OSError:
-                continue  # another user's, or another bench was faster
-            remove_files([*counter_files(pid), *event_files(pid)])
-            swept.append(path.name)
-    return tuple(swept)
-
-
-def _is_locked(path: Path) -> bool:
-    """Tell whether a process holds a file's lock, in whatever container it is."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return False  # gone, or another user's: it cannot be removed either
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False

@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from weakref import WeakSet
 
-from benchserver.refserver import cudamark
+from benchserver import cudamark
 from benchserver.refserver.arena import Arena, Bytes
 from benchserver.refserver.copier import Copier
 from benchserver.refserver.cudadevice import (
@@ -131,6 +131,7 @@ class CudaRuntime:
             drop_frames(error)
             self.leave(memory)
             raise
+        cudamark.note()
         return memory, stream
 
     def leave(self, memory: ClientMemory) -> None:

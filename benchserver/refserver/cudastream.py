@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
+from benchserver import cudamark
 from benchserver.clock import NS_PER_S
 from benchserver.refserver.cudadevice import refusing
 from benchserver.refserver.refusal import RefusalError
@@ -175,7 +176,10 @@ class CudaStream:
             event = torch.cuda.Event(enable_timing=False, interprocess=True)
             event.record(torch.cuda.current_stream(self.device))
             handle = bytes(event.ipc_handle())
+        first = not self._streams.exported
         self._streams.exported.append(event)
+        if first:
+            cudamark.note()
         return Landing(event, handle, kept)
 
     def is_idle(self) -> bool:

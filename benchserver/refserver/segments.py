@@ -11,8 +11,11 @@ import os
 
 
 def open_segment(name: str) -> int:
-    """Return a descriptor of an existing segment, for reading and writing; OSError if none."""
-    return int(_posixshmem.shm_open(f"/{name}", os.O_RDWR, mode=0))
+    """Return a descriptor of an existing segment, for reading and writing; OSError if none.
+
+    What has the name may be a pipe or a device: opening never waits, and the caller looks.
+    """
+    return int(_posixshmem.shm_open(f"/{name}", os.O_RDWR | os.O_NONBLOCK, mode=0))
 
 
 def create_segment(name: str) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from benchserver import cudamark
 from benchserver.check.verdict import Check, Ledger, passed
 from benchserver.config import RunConfig, TransferChoice
 from benchserver.history import (
@@ -30,8 +31,9 @@ from benchserver.history import (
 )
 from benchserver.kv.evidence import Evidence, EvidenceKind
 from benchserver.kv.host import HostPool, group_patterns, place_tensors
-from benchserver.kv.segment import SHM_DIR, SharedSegment, segment_name
+from benchserver.kv.segment import SharedSegment
 from benchserver.result import RunResult, ServerFacts
+from benchserver.shmnames import SHM_DIR, segment_name
 from benchserver.stats.measures import Measures
 from shapespec import parse_shape_spec
 
@@ -57,6 +59,7 @@ def leak_free() -> Iterator[None]:
     before = _open_things()
     yield
     gc.collect()
+    cudamark.remove_own_files()  # they stay until the process ends
     left = _open_things() - before
     assert not left, f"left open: {sorted(left)}"
 

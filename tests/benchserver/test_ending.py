@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import signal
 import subprocess
@@ -10,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from benchserver import cudamark, shmnames
 from benchserver.ending import BEFORE, Ending
-from benchserver.kv import cudamark, segment
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,6 +24,13 @@ class Stage:
         self.now_s = 100.0
         self.done: list[object] = []
         self.ending = Ending(now_s=lambda: self.now_s, leave=self.done.append)
+
+
+def mapped(path: Path) -> mmap.mmap:
+    """Make a file and map it, as torch and the CUDA driver do with theirs."""
+    path.write_bytes(bytes(4096))
+    with path.open("r+b") as file:
+        return mmap.mmap(file.fileno(), 4096)
 
 
 @pytest.fixture
@@ -126,14 +134,18 @@ def test_threads_that_go_on_do_not_hold_up_the_end(stage: Stage, asked: bool) ->
 def test_names_go_with_an_end_at_once(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(segment, "SHM_DIR", tmp_path)
-    mark = cudamark.ProcessMark(0)
-    for name in (f"torch_{os.getpid()}_1_0", f"cuda.shm.0.{os.getpid():x}.1"):
-        (tmp_path / name).touch()
+    monkeypatch.setattr(shmnames, "SHM_DIR", tmp_path)
+    monkeypatch.setattr(cudamark, "_mark", None)
+    cudamark.place()
+    pages = [
+        mapped(tmp_path / name)
+        for name in (f"torch_{os.getpid()}_1_0", f"cuda.shm.0.{os.getpid():x}.1")
+    ]
     assert len(list(tmp_path.iterdir())) == 3
     stage.ending.on_signal()
     assert list(tmp_path.iterdir()) == []
-    mark.remove()
+    for page in pages:
+        page.close()
 
 
 def test_handlers_are_lent_to_who_has_none(stage: Stage) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from benchserver.kv.segment import SHM_DIR
+from benchserver.shmnames import SHM_DIR
 from tests.mitm.bench import ROOT, bench_environment, processes_of_session
 from tests.mitm.running import Urls
 from tests.mitm.servers import embedded_server
@@ -39,15 +39,22 @@ cuda.device_count = lambda: 1
 """
 
 MAKING_A_POOL = f"""
+import mmap, os
+from benchserver import cudamark, shmnames
 from benchserver.kv import cuda, cudapools
-from benchserver.kv.cudamark import ProcessMark
 from benchserver.kv.placement import RankDevice
 cuda.require_device = lambda: None
 cudapools.assign_devices = lambda ranks, nbytes: [
     RankDevice(rank=rank, number=rank, name="FAKE", uuid="u") for rank in range(ranks)
 ]
+pages = []
 def make_pool(*_, **__):
-    mark = ProcessMark(0)
+    cudamark.place()
+    # As torch and the CUDA driver do, which keep them mapped.
+    for name in (f"torch_{{os.getpid()}}_77_0", f"cuda.shm.0.{{os.getpid():x}}.1"):
+        with open(shmnames.SHM_DIR / name, "x+b") as file:
+            file.truncate(4096)
+            pages.append(mmap.mmap(file.fileno(), 4096))
     {NOW}
     time.sleep(60)
 cudapools.make_pool = make_pool
@@ -160,8 +167,6 @@ def test_a_pool_that_is_being_made_does_not_hold_up_the_end(
 ) -> None:
     bench = Bench(MAKING_A_POOL, *gpu_options(server), report=report)
     files = [f"torch_{bench.process.pid}_77_0", f"cuda.shm.0.{bench.process.pid:x}.1"]
-    for name in files:
-        (SHM_DIR / name).touch()
     try:
         code, _, stderr = bench.end(*[signal.SIGINT] * signals, pause_s=0.02)
         assert (code, stderr) == (1, "")

@@ -27,9 +27,10 @@ from benchserver.kv import cudapools
 from benchserver.kv.host import HostPool, place_tensors
 from benchserver.kv.placement import RankDevice, device_numbers
 from benchserver.kv.pool import EventError
-from benchserver.kv.segment import SharedSegment, WorkCancelledError, segment_name
+from benchserver.kv.segment import SharedSegment, WorkCancelledError
 from benchserver.result import RunResult
 from benchserver.run import Run
+from benchserver.shmnames import segment_name
 from benchserver.stats.measures import RETRIEVE, RETRIEVE_REPLY, STORE, STORE_REPLY
 from benchserver.workforce import Workforce
 from protocol.handles import CudaHandle

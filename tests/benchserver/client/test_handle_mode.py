@@ -22,7 +22,8 @@ from benchserver.errors import FatalError
 from benchserver.kv.blocks import Window
 from benchserver.kv.host import HostPool
 from benchserver.kv.pool import EventError, KvPool
-from benchserver.kv.segment import SHM_DIR, SharedSegment
+from benchserver.kv.segment import SharedSegment
+from benchserver.shmnames import SHM_DIR
 from protocol.dialects import V056
 from protocol.keys import CacheKey
 from protocol.messages import VOID, Reply, TransferResult

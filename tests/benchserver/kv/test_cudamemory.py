@@ -10,7 +10,7 @@ from benchserver.errors import FatalError
 from benchserver.kv import cudamemory
 from benchserver.kv.cudadriver import DriverError
 from benchserver.kv.cudamemory import CudaIpc, CudaMemory, require_device_room, torch_reason
-from benchserver.kv.segment import SHM_DIR
+from benchserver.shmnames import SHM_DIR
 from protocol.handles import CudaHandle, CudaRawHandle, handle_to_wire
 from tests.faketorch import GIB, UUID, FakeTensor, FakeTorch, use_fake_torch
 
@@ -164,23 +164,15 @@ def test_memory_that_the_driver_cannot_share(
     memory.close()
 
 
-def test_a_mark_stands_beside_what_torch_and_cuda_make_until_the_end(torch: FakeTorch) -> None:
-    pid = os.getpid()
-    counters, events = SHM_DIR / f"torch_{pid}_77_0", SHM_DIR / f"cuda.shm.0.{pid:x}.1"
-    try:
-        for leave in (CudaMemory.close, CudaMemory.release):
-            counters.touch()
-            events.touch()
-            memory = memory_of("torch", device=5)
-            (mark,) = SHM_DIR.glob(f"bench_server_{pid}_*_r5")
-            leave(memory)
-            assert not mark.exists()
-            # Another memory of ours, and torch at its end, need them; not so os._exit.
-            assert counters.exists() is (leave is CudaMemory.close)
-            assert events.exists() is (leave is CudaMemory.close)
-    finally:
-        counters.unlink(missing_ok=True)
-        events.unlink(missing_ok=True)
+def test_a_mark_stands_until_the_process_ends_or_leaves_at_once(torch: FakeTorch) -> None:
+    first, second = memory_of("torch"), memory_of("torch")
+    (mark,) = SHM_DIR.glob(f"bench_server_{os.getpid()}_*")
+    first.close()
+    # Others open our events by name still.
+    assert mark.exists()
+    second.release()
+    assert not mark.exists()
+    second.close()
 
 
 def test_a_device_in_an_error_state_does_not_keep_us(torch: FakeTorch) -> None:

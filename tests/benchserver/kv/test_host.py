@@ -24,8 +24,9 @@ from benchserver.kv.host import (
 )
 from benchserver.kv.pattern import CANARY_BYTE, POISON_BYTE
 from benchserver.kv.pool import shares
-from benchserver.kv.segment import SHM_DIR, SharedSegment, WorkCancelledError, segment_name
+from benchserver.kv.segment import SharedSegment, WorkCancelledError
 from benchserver.kv.verify import Candidate
+from benchserver.shmnames import SHM_DIR, segment_name
 from protocol.handles import CpuShmHandle, handle_from_wire, handle_to_wire
 from shapespec import (
     ShapeSpec,

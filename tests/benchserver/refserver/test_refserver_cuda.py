@@ -17,10 +17,11 @@ from typing import Any
 
 import pytest
 
+from benchserver import cudamark
 from benchserver.clock import NS_PER_S
 from benchserver.embedded import embedded_server
 from benchserver.errors import FatalError, UsageError
-from benchserver.refserver import cudadevice, cudadriver, cudamark, cudamemory, cudaruntime
+from benchserver.refserver import cudadevice, cudadriver, cudamemory, cudaruntime
 from benchserver.refserver.arena import Arena, open_private
 from benchserver.refserver.config import ServerConfig
 from benchserver.refserver.copier import Copier
