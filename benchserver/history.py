@@ -9,6 +9,7 @@ import enum
 from dataclasses import dataclass
 
 from benchserver.kv.evidence import Evidence
+from benchserver.load.probes import Probe
 
 
 class Outcome(enum.Enum):
@@ -20,11 +21,17 @@ class Outcome(enum.Enum):
 
 
 class Pass(enum.Enum):
-    """The passes over a sequence; `partial`, which not every one has, retrieves a part again."""
+    """What a LOOKUP of a sequence is for; those after `warm` are probes, which not every one has.
+
+    `salt` and `model` ask under another cache salt and model name, `bounds` for a shorter range.
+    """
 
     COLD = "cold"
     WARM = "warm"
     PARTIAL = "partial"
+    SALT = "salt"
+    MODEL = "model"
+    BOUNDS = "bounds"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +99,7 @@ class PartialRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRecord:
-    """What one rank's source blocks hold after all is done: nobody may write them."""
+    """What one rank's source blocks hold after all is done: nobody but we may write them."""
 
     rank: int
     content: Evidence
@@ -138,14 +145,27 @@ Step = (
 class SequenceRecord:
     """All steps of one sequence, in order; `writers` and `readers` are the ranks that must act.
 
-    `partial`: the readers must also retrieve in part.
+    `probes` are those that it owes.  `overwritten`: its source did not hold its content any more
+    when digests were taken.  `aside` names a request that goes with a sequence.
     """
 
     seq: int
     expect_warm: bool
     cross_check: bool
-    partial: bool
+    probes: frozenset[Probe]
+    overwritten: bool
     writers: tuple[int, ...]
     readers: tuple[int, ...]
     steps: tuple[Step, ...]
     wall_ns: int
+    aside: str = ""
+
+    @property
+    def label(self) -> str:
+        """Return what lines call it."""
+        return sequence_label(self.seq, self.aside)
+
+
+def sequence_label(seq: int, aside: str) -> str:
+    """Return what lines call a sequence, or a request that goes with it."""
+    return f"seq={seq}, {aside}" if aside else f"seq={seq}"

@@ -17,7 +17,7 @@ class Reporter(Protocol):
         """Say something about the set-up."""
         ...
 
-    def step(self, seq: int, step: Step) -> None:
+    def step(self, label: str, step: Step) -> None:
         """Tell of one step of a sequence, when it ends."""
         ...
 

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import zmq
 
 from benchserver.audit import audit_residue, explain_missing
+from benchserver.check.probes import PROBE_CHECKS, probes_made
 from benchserver.check.replies import judge_event
 from benchserver.check.sequence import judge_sequence
 from benchserver.check.transport import judge_transport
@@ -46,6 +47,7 @@ from benchserver.config import (
 from benchserver.errors import FatalError, ServerGoneError, UsageError, one_line
 from benchserver.kv.placement import RankDevice
 from benchserver.kv.segment import WorkCancelledError
+from benchserver.load.probes import Probe, Probing
 from benchserver.reporter import Reporter
 from benchserver.result import RunResult, ServerFacts
 from benchserver.stats.measures import Measures
@@ -404,7 +406,6 @@ class Run:
 
         config, keys = self._config, self._make_keys()
         cross_check = config.cross_check and self._server.transport == "handle"
-        self._skip_checks(cross_check)
         self._desk = LookupDesk(
             self._rpcs[0],
             keys,
@@ -423,12 +424,41 @@ class Run:
             keys=keys,
             http=self._http,
             cross_check=cross_check,
-            partial_every=self._partial_every(),
+            probing=self._probing(cross_check),
             content_root=content_seed(config.seed, config.cache_salt),
             clock=self._clock,
             executor=self.threads,
             emit=self._reporter.step,
         )
+
+    def _probing(self, cross_check: bool) -> Probing:
+        """Return what decides the probes, and tell the ledger what cannot be looked at."""
+        config, chunk = self._config, self._server.chunk_tokens
+        chunks = config.num_tokens // chunk
+        probing = Probing(
+            start=config.start,
+            end=config.end,
+            chunks=chunks,
+            blocks=chunks * chunk // config.spec.block_size,
+            transport=self._server.transport,
+            expect_warm=config.expect_warm,
+            partial_every=config.partial_every,
+            partial_skip=config.partial_skip,
+        )
+        if not probing.why_never(Probe.REUSED_SOURCE):
+            which = "the source's in the first sequence, and where it was not overwritten"
+            self._ledger.skip(Check.DIGESTS, which)
+        self._skip_checks(cross_check)
+        for probe in Probe:
+            never = probing.why_never(probe)
+            self._ledger.rule_out(probe, never)
+            if never and probe in PROBE_CHECKS:
+                self._ledger.skip(PROBE_CHECKS[probe], never)
+        every = config.partial_every
+        if every > 1 and not probing.why_never(Probe.PARTIAL):
+            which = f"the first, and 0, {every}, {2 * every}, ...; --partial-retrieve-every {every}"
+            self._ledger.skip(Check.PARTIAL, which)
+        return probing
 
     def _skip_checks(self, cross_check: bool) -> None:
         if not self._config.cross_check:
@@ -440,36 +470,19 @@ class Run:
             for check in (Check.STORE, Check.VISIBILITY, Check.WARM_LOOKUP, Check.SOURCE):
                 self._ledger.skip(check, "--expect-warm stores nothing")
 
-    def _partial_every(self) -> int:
-        """Return which sequences are retrieved in part too, 0 for none, and tell the ledger."""
-        from benchserver.load.partial import why_never
-
-        config, chunk = self._config, self._server.chunk_tokens
-        every = config.partial_every
-        chunks = config.num_tokens // chunk
-        never = why_never(
-            every,
-            transport=self._server.transport,
-            blocks=chunks * chunk // config.spec.block_size,
-            chunks=chunks,
-            unit=config.partial_skip,
-        )
-        if never or every > 1:
-            which = f"sequences 0, {every}, {2 * every}, ...; --partial-retrieve-every {every}"
-            self._ledger.skip(Check.PARTIAL, never or which)
-        return 0 if never else every
-
     async def _run_sequences(self, scenario: Baseline) -> None:
         seq = self._config.start
         while self._config.end is None or seq < self._config.end:
             if seq > self._config.start:
                 await self._clock.sleep_ns(int(self._config.interval_s * NS_PER_S))
-            record, fatal = await scenario.run_sequence(seq)
-            findings = judge_sequence(record)
+            records, fatal = await scenario.run_sequence(seq)
+            findings = [finding for record in records for finding in judge_sequence(record)]
             self._ledger.add(findings)
-            self._measures.add(record)
+            for record in records:
+                self._ledger.add_probes(probes_made(record))
+            self._measures.add(records[0])
             self._counts[worst(findings)] += 1
-            self._reporter.sequence(record, findings)
+            self._reporter.sequence(records[0], findings)
             if fatal is not None:
                 self._server_gone = isinstance(fatal, ServerGoneError)
                 raise fatal

@@ -128,7 +128,19 @@ def check_parts_of_warm(server: Urls, case: Sequence[str], ranks: int, tmp_path:
     assert_proven(warm, 5)
     assert warm.report["checks"]["partial"]["passed"] == 2 * ranks
     assert "[seq=3] LOOKUP again:" in warm.stdout
-    assert "sequences 0, 3, 6, ...; --partial-retrieve-every 3" in warm.stdout
+    assert "the first, and 0, 3, 6, ...; --partial-retrieve-every 3" in warm.stdout
+
+
+def check_first_carries_every_probe(server: Urls, case: Sequence[str], tmp_path: Path) -> None:
+    """A run of one sequence makes every probe, whatever the sequence's number."""
+    before = status_of(server)
+    options = [*options_of(case, 8), "--start", "7"]
+    ended = run_bench(server, options, tmp_path / "report.json")
+    assert_proven(ended, 1)
+    made = {name: probe["made"] for name, probe in ended.report["probes"].items()}
+    assert made == dict.fromkeys(made, 1), ended.explain()
+    assert "Not evaluated" not in ended.stdout, ended.explain()
+    assert_nothing_left(server, before)
 
 
 def check_expect_warm(server: Urls, case: Sequence[str], sequences: int, tmp_path: Path) -> None:

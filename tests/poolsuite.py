@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from benchserver.kv.blocks import Window, plan_blocks
 from benchserver.kv.evidence import Evidence, EvidenceKind, PageOwner
 from benchserver.kv.host import HostPool, group_patterns, place_tensors
-from benchserver.kv.pattern import CANARY_BYTE, POISON_BYTE
+from benchserver.kv.pattern import CANARY_BYTE, POISON_BYTE, REUSED_MASK
 from benchserver.kv.pool import KvPool, shares
 from benchserver.kv.segment import SharedSegment, WorkCancelledError
 from benchserver.kv.verify import Candidate
@@ -316,6 +316,64 @@ class PoolSuite:
             assert (pages[:, list(window.block_ids)] == POISON_BYTE).all()
             assert (pages[:, list(window.canaries)] == CANARY_BYTE).all()
             assert (pages[:, 0] == CANARY_BYTE).all()
+
+    @every_spec
+    @pytest.mark.parametrize("count", [1, 2, 3])
+    def test_reused_blocks_differ_in_every_byte_and_can_be_told_still(
+        self, text: str, count: int
+    ) -> None:
+        source, _ = plan(count)
+        with self.open(text) as tested:
+            tested.pool.fill(source, DIGESTS)
+            filled = tested.read()
+            for share in shares(count):
+                tested.pool.reuse(source, share)
+            changed = tested.read() ^ filled
+            for pages in layers_of(changed, text):
+                assert (pages[:, list(source.block_ids)] == REUSED_MASK).all()
+            size = sum(p[:, list(source.block_ids)].size for p in layers_of(changed, text))
+            assert np.count_nonzero(changed) == size
+            assert tested.pool.verify(source, DIGESTS, PAST).kind is EvidenceKind.MISMATCH
+            seen = tested.pool.verify_reused(source, DIGESTS, PAST)
+            assert (seen.kind, seen.checked_bytes) == (EvidenceKind.MATCH, size)
+
+    @every_spec
+    @pytest.mark.parametrize("before", [True, False])
+    def test_a_byte_that_another_wrote_into_reused_blocks_is_found(
+        self, text: str, before: bool
+    ) -> None:
+        source, _ = plan()
+        with self.open(text) as tested:
+            tested.pool.fill(source, DIGESTS)
+            if not before:
+                tested.pool.reuse(source)
+            memory = tested.read().copy()
+            layers_of(memory, text)[-1][0, source.block_ids[2], 1] ^= 0x10
+            tested.write(memory)
+            if before:
+                tested.pool.reuse(source)
+            seen = tested.pool.verify_reused(source, DIGESTS, PAST)
+        assert (seen.kind, seen.bad_pages) == (EvidenceKind.MISMATCH, 1)
+        assert seen.first is not None
+        assert (seen.first.block_id, seen.first.offset) == (source.block_ids[2], 1)
+
+    def test_a_window_with_canaries_is_not_reused(self) -> None:
+        with self.open(CLASSIC) as tested:
+            before = tested.read().tobytes()
+            with pytest.raises(ValueError, match="only a source window"):
+                tested.pool.reuse(plan()[1])
+            assert tested.read().tobytes() == before
+
+    def test_what_was_read_too_late_is_said_to_be(self) -> None:
+        source, _ = plan()
+        with self.open(CLASSIC) as tested:
+            tested.pool.fill(source, DIGESTS)
+            tested.pool.reuse(source)
+            seen = tested.pool.verify(source, DIGESTS, PAST)
+        assert seen.first is not None
+        assert "as overwritten after STORE was acknowledged: it was read too late" in (
+            seen.first.owner
+        )
 
     def test_a_window_with_canaries_is_not_filled(self) -> None:
         with self.open(CLASSIC) as tested:

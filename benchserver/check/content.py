@@ -40,7 +40,7 @@ def _by_rank(record: SequenceRecord) -> list[tuple[int, EvidenceRecord | None]]:
 
 
 def _judge(record: SequenceRecord, check: Check, rank: int, evidence: Evidence | None) -> Finding:
-    place = f"seq={record.seq} rank={rank}"
+    place = f"{record.label} rank={rank}"
     if evidence is None or evidence.kind is EvidenceKind.ABSENT:
         return unproven(check, f"{place}: nobody could look at the bytes")
     if evidence.kind is EvidenceKind.MATCH:

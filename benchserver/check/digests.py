@@ -16,14 +16,14 @@ def digests(record: SequenceRecord) -> list[Finding]:
     if not record.cross_check:
         return []
     steps = {(step.rank, step.leg): step for step in record.steps if isinstance(step, DigestRecord)}
-    sources = () if record.expect_warm else record.writers
+    sources = () if record.expect_warm or record.overwritten else record.writers
     wanted = [(rank, "source") for rank in sources]
     wanted += [(rank, "destination") for rank in record.readers]
     return [_judge(record, rank, leg, steps.get((rank, leg))) for rank, leg in wanted]
 
 
 def _judge(record: SequenceRecord, rank: int, leg: str, step: DigestRecord | None) -> Finding:
-    place = f"seq={record.seq} rank={rank}"
+    place = f"{record.label} rank={rank}"
     if step is None:
         return unproven(Check.DIGESTS, f"{place}: no digests of the {leg} blocks were taken")
     if step.outcome is not Outcome.OK:

@@ -68,4 +68,4 @@ def _counts(lookup: LookupRecord) -> str:
 
 
 def _at(record: SequenceRecord, text: str) -> str:
-    return f"seq={record.seq}: {text}"
+    return f"{record.label}: {text}"

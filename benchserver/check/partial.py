@@ -13,17 +13,18 @@ from benchserver.history import (
     TransferRecord,
 )
 from benchserver.kv.evidence import Evidence, EvidenceKind
+from benchserver.load.probes import Probe
 
 
 def partial(record: SequenceRecord) -> list[Finding]:
     """Every reading rank kept what it asked to keep, and got the rest."""
-    if not record.partial:
+    if Probe.PARTIAL not in record.probes:
         return []
     lookups = [step for step in record.steps if isinstance(step, LookupRecord)]
     lookup = next((step for step in lookups if step.which is Pass.PARTIAL), None)
-    place = f"seq={record.seq}: LOOKUP before the partial RETRIEVE"
+    place = f"{record.label}: LOOKUP before the partial RETRIEVE"
     if lookup is None:
-        return [unproven(Check.PARTIAL, f"seq={record.seq}: no partial RETRIEVE was made")]
+        return [unproven(Check.PARTIAL, f"{record.label}: no partial RETRIEVE was made")]
     if lookup.outcome is not Outcome.OK:
         return [unproven(Check.PARTIAL, f"{place}: {lookup.reason}")]
     if lookup.hits != lookup.expected:
@@ -33,7 +34,7 @@ def partial(record: SequenceRecord) -> list[Finding]:
 
 
 def _judge_rank(record: SequenceRecord, rank: int) -> Finding:
-    place = f"seq={record.seq} rank={rank}: RETRIEVE but for the first"
+    place = f"{record.label} rank={rank}: RETRIEVE but for the first"
     transfers = [step for step in record.steps if isinstance(step, TransferRecord)]
     moved = next((step for step in transfers if step.rank == rank and step.skip_tokens), None)
     if moved is None:

@@ -6,6 +6,7 @@ from benchserver.check.content import canaries, content, source
 from benchserver.check.digests import digests
 from benchserver.check.lookups import cold_lookup, visibility, warm_lookup
 from benchserver.check.partial import partial
+from benchserver.check.probes import bounds, isolation
 from benchserver.check.sessions import sessions
 from benchserver.check.transfers import retrieves, stores
 from benchserver.check.verdict import Finding
@@ -22,6 +23,8 @@ SEQUENCE_CHECKS = (
     canaries,
     digests,
     partial,
+    isolation,
+    bounds,
     sessions,
 )
 

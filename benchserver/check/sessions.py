@@ -10,14 +10,14 @@ def sessions(record: SequenceRecord) -> list[Finding]:
     """Every session that was opened was ended, with an answer."""
     ends = [step for step in record.steps if isinstance(step, EndRecord)]
     if not ends:
-        return [unproven(Check.SESSIONS, f"seq={record.seq}: no session was ended")]
+        return [unproven(Check.SESSIONS, f"{record.label}: no session was ended")]
     bad = [step for step in ends if step.outcome is not Outcome.OK]
     if not bad:
         return [passed(Check.SESSIONS)]
     return [
         unproven(
             Check.SESSIONS,
-            f"seq={record.seq}: {step.name} of {step.request_id}: {step.reason}",
+            f"{record.label}: {step.name} of {step.request_id}: {step.reason}",
         )
         for step in bad
     ]

@@ -35,7 +35,7 @@ def _judge(
 def _judge_rank(
     record: SequenceRecord, check: Check, name: str, rank: int, step: TransferRecord | None
 ) -> Finding:
-    place = f"seq={record.seq} rank={rank}: {name}"
+    place = f"{record.label} rank={rank}: {name}"
     if step is None:
         return unproven(check, f"{place} did not happen")
     if step.outcome is Outcome.UNKNOWN:

@@ -6,6 +6,8 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from benchserver.load.probes import Probe
+
 
 class Verdict(enum.IntEnum):
     """valid < unknown < invalid: the worst of several holds for all."""
@@ -28,6 +30,8 @@ class Check(enum.Enum):
     CANARIES = "canaries"
     DIGESTS = "digests"
     PARTIAL = "partial"
+    ISOLATION = "isolation"
+    BOUNDS = "bounds"
     SESSIONS = "sessions"
     REPLIES = "replies"
     TRANSPORT = "transport"
@@ -42,10 +46,12 @@ MEANINGS: dict[Check, str] = {
     Check.WARM_LOOKUP: "LOOKUP counts exactly the stored chunks",
     Check.RETRIEVE: "every rank's RETRIEVE is answered, and accepted",
     Check.CONTENT: "every byte of every rank's destination blocks is right",
-    Check.SOURCE: "no byte of a source block was altered by STORE or RETRIEVE",
+    Check.SOURCE: "no byte of a source block was altered but by us",
     Check.CANARIES: "no byte beside the destination blocks was written",
     Check.DIGESTS: "the server's digests equal ours, source and destination",
     Check.PARTIAL: "a RETRIEVE told to skip the first tokens writes all other blocks, no more",
+    Check.ISOLATION: "LOOKUP under another cache salt or model name misses",
+    Check.BOUNDS: "LOOKUP of a range that ends before the stored end hits exactly that far",
     Check.SESSIONS: "every lock is freed and every session ended, with an answer",
     Check.REPLIES: "no late, duplicate, unknown or malformed reply, no lost connection",
     Check.TRANSPORT: "the transport that was asked for was used",
@@ -84,6 +90,9 @@ def worst(findings: Iterable[Finding]) -> Verdict:
     return max(verdicts) if verdicts else Verdict.UNKNOWN
 
 
+NOT_REACHED = "no sequence came so far"
+"""Why a probe was not made that could have been."""
+
 MAX_TEXTS = 20
 """How many failures of one check are kept word for word; the rest are counted."""
 
@@ -108,11 +117,20 @@ class Tally:
         return Verdict.VALID
 
 
+@dataclass(slots=True)
+class ProbeTally:
+    """In how many sequences a probe was made; `never` says why it could not be, if not at all."""
+
+    made: int = 0
+    never: str = ""
+
+
 class Ledger:
-    """Tallies of every check of a run."""
+    """Tallies of every check of a run, and of its probes."""
 
     def __init__(self) -> None:
         self.tallies: dict[Check, Tally] = {check: Tally() for check in Check}
+        self.probes: dict[Probe, ProbeTally] = {probe: ProbeTally() for probe in Probe}
 
     def add(self, findings: Iterable[Finding]) -> None:
         """Count findings."""
@@ -131,6 +149,27 @@ class Ledger:
     def skip(self, check: Check, reason: str) -> None:
         """Say that a check was not asked for, or cannot apply here."""
         self.tallies[check].skipped = reason
+
+    def rule_out(self, probe: Probe, reason: str) -> None:
+        """Say why no sequence can carry a probe."""
+        self.probes[probe].never = reason
+
+    def add_probes(self, made: Iterable[Probe]) -> None:
+        """Count the probes of one sequence."""
+        for probe in made:
+            self.probes[probe].made += 1
+
+    def not_evaluated(self) -> dict[str, str]:
+        """Return what a run owes and did not look at, checks and probes, by name: the reasons."""
+        missing = {
+            check.value: tally.skipped
+            for check, tally in self.tallies.items()
+            if tally.skipped and not (tally.passed or tally.failed or tally.unproven)
+        }
+        for probe, made in self.probes.items():
+            if not made.made:
+                missing.setdefault(probe.value, made.never or NOT_REACHED)
+        return missing
 
     def verdict(self) -> Verdict:
         """Return the run's verdict."""

@@ -34,9 +34,11 @@ def next_poll_ns(wait_ns: int) -> int:
 class OpenRequest:
     """One request id between its first call and END_SESSION.
 
-    `unread` are the KV ranks, one entry a reader, whose locks may still be held.
+    `unread` are the KV ranks, one entry a reader, whose locks may still be held.  `keys` makes the
+    cache keys of its calls: another tenant's for a request that must miss.
     """
 
+    keys: KeyMaker
     tokens: Sequence[int]
     end: int
     request_id: str
@@ -75,9 +77,13 @@ class LookupDesk:
         self._timeout_ns = timeout_ns
         self.open_requests: dict[str, OpenRequest] = {}
 
-    def open(self, tokens: Sequence[int], *, end: int, request_id: str) -> OpenRequest:
-        """Enter a request into the book, before its first call."""
-        request = OpenRequest(tokens=tokens, end=end, request_id=request_id)
+    def open(
+        self, tokens: Sequence[int], *, end: int, request_id: str, keys: KeyMaker | None = None
+    ) -> OpenRequest:
+        """Enter a request into the book, before its first call; `keys` None: those of the run."""
+        request = OpenRequest(
+            keys=keys or self._keys, tokens=tokens, end=end, request_id=request_id
+        )
         self.open_requests[request_id] = request
         return request
 
@@ -86,7 +92,7 @@ class LookupDesk:
 
         Raises CallFailedError without a count; the request then counts as locked.
         """
-        key = self._keys.key(
+        key = request.keys.key(
             request.tokens, end=request.end, request_id=request.request_id, kv_rank=None
         )
         started_ns = self._clock.now_ns()
@@ -146,7 +152,7 @@ class LookupDesk:
     async def _end_call(
         self, request: OpenRequest, op: Op, *, kv_rank: int, readers: int
     ) -> EndRecord:
-        key = self._keys.key(
+        key = request.keys.key(
             request.tokens,
             end=request.end,
             request_id=request.request_id,

@@ -35,6 +35,7 @@ from benchserver.kv.device_pages import (
     COUNT_AT,
     Call,
     check_window,
+    flip,
     mark,
     not_filled,
     poison,
@@ -44,7 +45,7 @@ from benchserver.kv.device_queue import DeviceQueue
 from benchserver.kv.evidence import Evidence, EvidenceKind, PageFault, merge
 from benchserver.kv.faults import FaultDescriber, PagePlace, check_fillable, check_skipped
 from benchserver.kv.host import TensorPlace, place_tensors
-from benchserver.kv.pattern import CANARY_BYTE, POISON_BYTE, U8, GroupPattern
+from benchserver.kv.pattern import CANARY_BYTE, POISON_BYTE, REUSED_MASK, U8, GroupPattern
 from benchserver.kv.pool import WHOLE, Share
 from benchserver.kv.segment import WorkCancelledError
 from benchserver.kv.verify import Candidate
@@ -207,7 +208,23 @@ class CudaPool:
                 if canaries is not None:
                     mark(view, canaries, share, CANARY_BYTE)
 
+    def reuse(self, window: Window, share: Share = WHOLE) -> None:
+        """Enqueue an XOR of the window's bytes with REUSED_MASK, in this share of the layers."""
+        check_fillable(window)
+        check_window(window, self._spec.num_blocks)
+        with self._queue.working("reuse"):
+            for view in self._view.groups:
+                self._check_cancel()
+                flip(view, window, share, REUSED_MASK)
+
     # Seeing
+
+    def verify_reused(
+        self, window: Window, digests: Sequence[int], candidates: Sequence[Candidate]
+    ) -> Evidence:
+        """XOR the blocks back to what they held, and look at every byte of them."""
+        self.reuse(window)
+        return self.verify(window, digests, candidates)
 
     def verify(
         self,

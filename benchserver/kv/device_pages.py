@@ -182,6 +182,12 @@ def poison(view: GroupView, window: Window, share: Share, poison_byte: int) -> N
     pages.fill_(view.word(poison_byte))
 
 
+def flip(view: GroupView, window: Window, share: Share, byte: int) -> None:
+    """XOR every byte of the window's blocks with one value, in a share of the layers."""
+    pages = _window_pages(view.pages, view.share(share), window)
+    pages.bitwise_xor_(view.word(byte))
+
+
 def mark(view: GroupView, blocks: Any, share: Share, byte: int) -> None:
     """Write one byte value to blocks, given as an int64 tensor, in a share of the layers."""
     layers = view.share(share)

@@ -13,7 +13,7 @@ import numpy as np
 
 from benchserver.kv.blocks import Window
 from benchserver.kv.evidence import PageFault, PageOwner
-from benchserver.kv.pattern import CANARY_BYTE, POISON_BYTE, U8, GroupPattern
+from benchserver.kv.pattern import CANARY_BYTE, POISON_BYTE, REUSED_MASK, U8, GroupPattern
 from benchserver.kv.verify import SHOWN_BYTES, Candidate, describe_owner, first_difference
 
 
@@ -43,8 +43,10 @@ class FaultDescriber:
         digests: Sequence[int],
         seen: U8,
         candidates: Sequence[Candidate],
+        *,
+        reused: bool = False,
     ) -> PageFault:
-        """Describe a page that does not hold its content."""
+        """Describe a page that does not hold its content, or that as `reused` blocks hold it."""
         pattern = self.patterns[place.group]
         keys = pattern.page_keys(
             digests,
@@ -53,6 +55,8 @@ class FaultDescriber:
             blocks_per_chunk=self.blocks_per_chunk,
         )
         expected = pattern.expected_page(int(keys[place.plane, place.column]))
+        if reused:
+            expected = expected ^ np.uint8(REUSED_MASK)
         return self._page(place, window, seen, expected, candidates)
 
     def skipped(

@@ -19,7 +19,15 @@ from benchserver.kv.blocks import NULL_BLOCKS, Window
 from benchserver.kv.digest import chunk_digest
 from benchserver.kv.evidence import Evidence, EvidenceKind, PageFault, merge
 from benchserver.kv.faults import FaultDescriber, PagePlace, check_fillable, check_skipped
-from benchserver.kv.pattern import CANARY_BYTE, POISON_BYTE, U8, U64, GroupPattern, is_filled_with
+from benchserver.kv.pattern import (
+    CANARY_BYTE,
+    POISON_BYTE,
+    REUSED_MASK,
+    U8,
+    U64,
+    GroupPattern,
+    is_filled_with,
+)
 from benchserver.kv.pool import WHOLE, Share
 from benchserver.kv.segment import SharedSegment, WorkCancelledError
 from benchserver.kv.verify import Candidate, bad_pages, same_bytes, verify_filled
@@ -36,6 +44,7 @@ from shapespec import (
 
 _ALIGN_BYTES = 4096
 GUARD_BYTES = 4096
+_EVERY_BYTE = 0x0101010101010101
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +198,25 @@ class HostPool:
             for block in window.canaries:
                 pages[:, block].fill(CANARY_BYTE)
 
+    def reuse(self, window: Window, share: Share = WHOLE) -> None:
+        """XOR every byte of the window's blocks with REUSED_MASK, in this share of the layers."""
+        check_fillable(window)
+        first, step = share
+        for place, pages in zip(self._places[first::step], self._layers[first::step], strict=True):
+            self._check_cancel()
+            words = self._patterns[place.group].dtype
+            part = pages[:, window.first : window.first + window.count].view(words)
+            np.bitwise_xor(part, _reused_word(words), out=part)
+
+    def verify_reused(
+        self, window: Window, digests: Sequence[int], candidates: Sequence[Candidate]
+    ) -> Evidence:
+        """Compare every page of blocks that `reuse` was called for with its XORed pattern."""
+        return merge(
+            self._verify_layer(place, pages, window, digests, candidates, reused=True)
+            for place, pages in zip(self._places, self._layers, strict=True)
+        )
+
     def verify(
         self,
         window: Window,
@@ -203,7 +231,7 @@ class HostPool:
         """
         check_skipped(window, skipped, looked_at=False)
         return merge(
-            self._verify_layer(place, pages, window, digests, candidates, skipped)
+            self._verify_layer(place, pages, window, digests, candidates, skipped=skipped)
             for place, pages in zip(self._places, self._layers, strict=True)
         )
 
@@ -261,10 +289,14 @@ class HostPool:
         window: Window,
         digests: Sequence[int],
         candidates: Sequence[Candidate],
-        skipped: int,
+        *,
+        skipped: int = 0,
+        reused: bool = False,
     ) -> Evidence:
         self._check_cancel()
         pattern, keys = self._keys(place, digests)
+        if reused:
+            keys = keys ^ _reused_word(np.uint64)
         checked = (len(window.block_ids) - skipped) * pages.shape[0]
         wrong = self._wrong_pages(pattern, pages, window, keys, skipped)
         if not wrong:
@@ -281,7 +313,7 @@ class HostPool:
             pages=checked,
             bad_pages=len(wrong),
             checked_bytes=checked * pages.shape[2],
-            first=self._faults.content(where, window, digests, seen, candidates),
+            first=self._faults.content(where, window, digests, seen, candidates, reused=reused),
         )
 
     @staticmethod
@@ -392,6 +424,13 @@ class HostPool:
     def _check_cancel(self) -> None:
         if self._cancel.is_set():
             raise WorkCancelledError
+
+
+def _reused_word(words: type[np.uint64 | np.uint8]) -> np.uint64 | np.uint8:
+    """Return REUSED_MASK in every byte of a word."""
+    whole: np.uint64 = np.uint64(REUSED_MASK * _EVERY_BYTE)
+    byte: np.uint8 = np.uint8(REUSED_MASK)
+    return whole if words is np.uint64 else byte
 
 
 def _columns_by_position(window: Window) -> npt.NDArray[np.intp]:

@@ -11,9 +11,9 @@ bytes are `table XOR key`, where
   read back from a single word.
 
 One bit is reserved: bit 6 of the most significant byte of every element is 0 in valid data and 1
-in poison and canaries.  So valid floats are finite (their top exponent bit is 0), and no element
-of a page can be mistaken for poison.  XOR with a short key runs at memory speed, which is the
-point: filling and checking must not dominate a run.
+in poison, canaries and reused blocks.  So valid floats are finite (their top exponent bit is 0),
+and no element of a page can be mistaken for poison.  XOR with a short key runs at memory speed,
+which is the point: filling and checking must not dominate a run.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ U8 = npt.NDArray[np.uint8]
 
 POISON_BYTE = 0xE5
 CANARY_BYTE = 0xDA
+REUSED_MASK = 0x5A
+"""What every byte of a reused source block is XORed with; by its reserved bit, to no valid data."""
+
 _RESERVED_BIT = 0x40
 _WORD_BYTES = 8
 

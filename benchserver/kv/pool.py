@@ -51,6 +51,14 @@ class KvPool(Protocol):
         """
         ...
 
+    def reuse(self, window: Window, share: Share = WHOLE) -> None:
+        """XOR every byte of the window's blocks with REUSED_MASK, in this share of the layers.
+
+        As an engine gives blocks to another request; but what the blocks held can still be told.
+        The window has no canaries.  On a device this is enqueued, not done, when it returns.
+        """
+        ...
+
     def verify(
         self,
         window: Window,
@@ -62,6 +70,15 @@ class KvPool(Protocol):
         """Look at every byte of the window's blocks, but for the first `skipped` of its table.
 
         Raises ValueError if there is no page left to look at.
+        """
+        ...
+
+    def verify_reused(
+        self, window: Window, digests: Sequence[int], candidates: Sequence[Candidate]
+    ) -> Evidence:
+        """Look at every byte of blocks that `reuse` was called for, and nobody else may write.
+
+        They may hold their content again when this returns.
         """
         ...
 

@@ -18,6 +18,7 @@ from benchserver.kv.evidence import Evidence, EvidenceKind, PageFault, PageOwner
 from benchserver.kv.pattern import (
     CANARY_BYTE,
     POISON_BYTE,
+    REUSED_MASK,
     U8,
     U64,
     GroupPattern,
@@ -110,7 +111,19 @@ def describe_owner(
     owner = find_owner(
         seen, offset, pattern, candidates, ranks=ranks, blocks_per_chunk=blocks_per_chunk
     )
-    return owner or "bytes of no page of this run"
+    if owner:
+        return owner
+    before = find_owner(
+        seen ^ np.uint8(REUSED_MASK),
+        offset,
+        pattern,
+        candidates,
+        ranks=ranks,
+        blocks_per_chunk=blocks_per_chunk,
+    )
+    if before:
+        return f"{before}, as overwritten after STORE was acknowledged: it was read too late"
+    return "bytes of no page of this run"
 
 
 def find_owner(

@@ -1,4 +1,4 @@
-"""Which sequences are retrieved once more in part, and how many tokens that skips: pure.
+"""How many tokens a RETRIEVE in part skips, and why there may be none: pure.
 
 An engine that has the first tokens of a request already asks RETRIEVE to skip them
 (`skip_first_n_tokens`).  Blocks that lie wholly in what is skipped must stay as they are; the
@@ -13,11 +13,6 @@ from typing import Literal
 SkipUnit = Literal["blocks", "chunks"]
 """What is skipped: any number of blocks, or whole chunks alone.  Half of the time it comes with a
 part of the next block, which must be written."""
-
-
-def is_due(seq: int, every: int) -> bool:
-    """Tell whether a sequence is retrieved in part: every `every`-th is, none for 0."""
-    return every > 0 and seq % every == 0
 
 
 def why_never(every: int, *, transport: str, blocks: int, chunks: int, unit: SkipUnit) -> str:

@@ -53,7 +53,6 @@ class LookupOps:
         tokens = min(max(0, key.end), len(key.token_ids))
         core.lookups.requested_chunks += tokens // core.config.chunk_size
         if not core.registry.knows(key.model_name, key.world_size):
-            core.journal.line(f"LOOKUP: nobody serves {clip(key.model_name)} x{key.world_size}")
             core.sessions.put_result(key.request_id, 0, now_ns)
             return VOID
         readers = self._readers_of(key, args[1])

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from benchserver.check.verdict import MEANINGS, Tally, Verdict
+from benchserver.check.verdict import MEANINGS, Check, Tally, Verdict
 from benchserver.errors import FatalError
+from benchserver.load.probes import Probe
 from benchserver.report.lines import replay_command
 from benchserver.result import RunResult
 from benchserver.stats.measures import RATES, SERIES
@@ -25,6 +26,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 def result_document(result: RunResult) -> dict[str, Any]:
     """Return the JSON report; times in milliseconds, as their names say."""
     config, server, measures = result.config, result.server, result.measures
+    missing = result.ledger.not_evaluated()
     total = result.sequences_ok + result.sequences_failed + result.sequences_unproven
     return {
         "format": JSON_FORMAT,
@@ -70,6 +72,10 @@ def result_document(result: RunResult) -> dict[str, Any]:
             }
             for check, tally in result.ledger.tallies.items()
         },
+        "probes": {
+            probe.value: {"made": tally.made, "not_evaluated": missing.get(probe.value, "")}
+            for probe, tally in result.ledger.probes.items()
+        },
         "latency": {
             name: asdict(summary)
             for name in SERIES
@@ -92,15 +98,18 @@ def _gpu_facts(result: RunResult) -> dict[str, Any]:
 
 def junit_document(result: RunResult) -> bytes:
     """Return JUnit XML: one case a check, failed ones with their texts."""
-    tallies = result.ledger.tallies
+    tallies, probes = result.ledger.tallies, _probe_cases(result)
     bad = sum(tally.verdict is not Verdict.VALID for tally in tallies.values())
     suite = ElementTree.Element(
         "testsuite",
         name="bench-server",
-        tests=str(len(tallies)),
+        tests=str(len(tallies) + len(probes)),
         failures=str(bad),
         errors="0",
-        skipped=str(sum(_is_skipped(tally) for tally in tallies.values())),
+        skipped=str(
+            sum(_is_skipped(tally) for tally in tallies.values())
+            + sum(bool(missing) for missing in probes.values())
+        ),
         time=f"{result.wall_ns / 1e9:.3f}",
     )
     _add_properties(suite, result)
@@ -114,8 +123,24 @@ def junit_document(result: RunResult) -> bytes:
             failure.text = _xml_text(f"{MEANINGS[check]}\n" + "\n".join(tally.texts))
         elif _is_skipped(tally):
             ElementTree.SubElement(case, "skipped", message=_xml_text(tally.skipped))
+    _add_probes(suite, result)
     document: bytes = ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)
     return document
+
+
+def _probe_cases(result: RunResult) -> dict[str, str]:
+    """Return the probes without a check of their own, and why each was not made, "" if it was."""
+    missing, checks = result.ledger.not_evaluated(), {check.value for check in Check}
+    return {p.value: missing.get(p.value, "") for p in Probe if p.value not in checks}
+
+
+def _add_probes(suite: ElementTree.Element, result: RunResult) -> None:
+    for name, missing in _probe_cases(result).items():
+        case = ElementTree.SubElement(
+            suite, "testcase", classname="bench-server", name=name, time="0"
+        )
+        if missing:
+            ElementTree.SubElement(case, "skipped", message=_xml_text(missing))
 
 
 def _add_properties(suite: ElementTree.Element, result: RunResult) -> None:

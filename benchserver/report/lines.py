@@ -37,46 +37,52 @@ class Line:
     style: str = PLAIN
 
 
-def step_line(seq: int, step: Step) -> Line | None:
-    """Return the line for one step, or None for steps that have none of their own."""
+def step_line(label: str, step: Step) -> Line | None:
+    """Return the line for one step, or None for steps that have none of their own.
+
+    `label` is what lines call the step's sequence: `seq=3`.
+    """
     describe = _STEP_LINES.get(type(step))
-    return None if describe is None else describe(seq, step)
+    return None if describe is None else describe(label, step)
 
 
 _LOOKUP_NAMES: Mapping[Pass, str] = {
     Pass.COLD: "LOOKUP cold:  ",
     Pass.WARM: "LOOKUP warm:  ",
     Pass.PARTIAL: "LOOKUP again: ",
+    Pass.SALT: "LOOKUP salt:  ",
+    Pass.MODEL: "LOOKUP model: ",
+    Pass.BOUNDS: "LOOKUP short: ",
 }
 
 
-def _lookup_line(seq: int, step: LookupRecord) -> Line:
+def _lookup_line(label: str, step: LookupRecord) -> Line:
     name = _LOOKUP_NAMES[step.which]
     if step.outcome is not Outcome.OK:
-        return Line(f"[seq={seq}] {name}{step.reason}", BAD)
-    text = f"[seq={seq}] {name}{step.hits}/{step.total} chunks hit ({step.latency_ns / 1e6:.2f} ms)"
+        return Line(f"[{label}] {name}{step.reason}", BAD)
+    text = f"[{label}] {name}{step.hits}/{step.total} chunks hit ({step.latency_ns / 1e6:.2f} ms)"
     if step.attempts > 1:
         text += f", visible after {step.lag_ns / 1e6:.1f} ms and {step.attempts} lookups"
     return Line(text, PLAIN if step.hits == step.expected else BAD)
 
 
-def _transfer_line(seq: int, step: TransferRecord) -> Line:
+def _transfer_line(label: str, step: TransferRecord) -> Line:
     verb = {"STORE": "stored", "RETRIEVE": "retrieved"}[step.name]
     rank = f" (rank {step.rank})" if step.rank else ""
-    head = f"[seq={seq}] {step.name + ':':<14}"
+    head = f"[{label}] {step.name + ':':<14}"
     if step.outcome is not Outcome.OK:
         return Line(f"{head}{step.reason}{rank}", BAD)
     skip = f", but for the first {step.skip_tokens} tokens" if step.skip_tokens else ""
     return Line(f"{head}{step.chunks} chunks {verb}{skip} ({step.latency_ns / 1e6:.2f} ms){rank}")
 
 
-def _end_line(seq: int, step: EndRecord) -> Line | None:
+def _end_line(label: str, step: EndRecord) -> Line | None:
     if step.outcome is Outcome.OK:
         return None
-    return Line(f"[seq={seq}] {step.name}: {step.reason}", BAD)
+    return Line(f"[{label}] {step.name}: {step.reason}", BAD)
 
 
-_STEP_LINES: Mapping[type, Callable[[int, Any], Line | None]] = {
+_STEP_LINES: Mapping[type, Callable[[str, Any], Line | None]] = {
     LookupRecord: _lookup_line,
     TransferRecord: _transfer_line,
     EndRecord: _end_line,
@@ -87,8 +93,8 @@ def sequence_lines(record: SequenceRecord, findings: Sequence[Finding]) -> list[
     """Return the verdict on a sequence: one line if it is proven, else one a failure."""
     bad = [finding for finding in findings if finding.verdict is not Verdict.VALID]
     if not bad:
-        return [Line(f"[seq={record.seq}] CHECKSUM MATCH OK", GOOD)]
-    return [Line(f"[seq={record.seq}] {_tag(f)} {f.check.value}: {f.text}", BAD) for f in bad]
+        return [Line(f"[{record.label}] CHECKSUM MATCH OK", GOOD)]
+    return [Line(f"[{record.label}] {_tag(f)} {f.check.value}: {f.text}", BAD) for f in bad]
 
 
 def _tag(finding: Finding) -> str:
@@ -103,6 +109,7 @@ def summary_lines(result: RunResult) -> list[Line]:
         Line(""),
         _count_line(result),
         *_check_lines(result),
+        *_probe_lines(result),
         *_latency_lines(result),
         *_rate_lines(result),
         _target_line(result),
@@ -135,6 +142,21 @@ def _check_lines(result: RunResult) -> list[Line]:
         aside = f"  ({tally.skipped or 'never run'})" if tally.skipped or not ran else ""
         lines.append(Line(f"{check.value:<14}{numbers}{aside}", style))
     return lines
+
+
+def _probe_lines(result: RunResult) -> list[Line]:
+    made = {probe.value: tally.made for probe, tally in result.ledger.probes.items() if tally.made}
+    counts = ", ".join(f"{name} {count}" for name, count in made.items())
+    return [Line(f"Probes, in how many sequences: {counts or 'none'}", FAINT)]
+
+
+def not_evaluated_lines(result: RunResult) -> list[Line]:
+    """Return a line on what was owed and not looked at, if there is such a thing."""
+    missing = result.ledger.not_evaluated()
+    if not missing:
+        return []
+    told = "; ".join(f"{name} ({reason})" for name, reason in missing.items())
+    return [Line(f"Not evaluated: {told}")]
 
 
 def _latency_lines(result: RunResult) -> list[Line]:
@@ -178,10 +200,11 @@ def _target_line(result: RunResult) -> Line:
 def verdict_lines(result: RunResult) -> list[Line]:
     """Return the verdict: one line, or the first failure of each check and how to replay it."""
     verdict = result.verdict
+    missing = not_evaluated_lines(result) if _sequences(result) else []
     if verdict is Verdict.VALID:
-        return [Line("RESULT: PASS, everything asked for was proven (exit 0)", GOOD)]
+        return [*missing, Line("RESULT: PASS, everything asked for was proven (exit 0)", GOOD)]
     word = "FAIL" if verdict is Verdict.INVALID else "UNPROVEN"
-    lines = [
+    lines = missing + [
         Line(f"{check.value}: {tally.texts[0]}", BAD)
         for check, tally in result.ledger.tallies.items()
         if tally.verdict is not Verdict.VALID and tally.texts

@@ -122,9 +122,9 @@ class TextReporter:
         if not self._quiet:
             self._printer.write(Line(text))
 
-    def step(self, seq: int, step: Step) -> None:
+    def step(self, label: str, step: Step) -> None:
         """Print one step."""
-        line = step_line(seq, step)
+        line = step_line(label, step)
         if line is not None and not self._quiet:
             self._printer.write(line)
 

@@ -3,13 +3,16 @@
 *cold*: LOOKUP must miss all, every writing rank STOREs everything.  *warm*: LOOKUP again, with a
 fresh request id each time, until the store is visible or `visible_within` ends; poison, RETRIEVE
 on every reading rank into other blocks, verify, compare digests.  With `expect_warm` the cold
-pass must hit everything and is the one that is retrieved and verified.  *partial*, in some
-sequences: LOOKUP and poison once more, RETRIEVE but for the first tokens, and verify that what
-was to be left alone was.
+pass must hit everything and is the one that is retrieved and verified.
+
+Some sequences carry probes (`load.probes` says which): a source that is overwritten as soon as
+STORE is acknowledged; a RETRIEVE but for the first tokens; LOOKUPs under another salt and model
+name, and of a shorter range.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor
@@ -34,13 +37,15 @@ from benchserver.history import (
     SequenceRecord,
     Step,
     TransferRecord,
+    sequence_label,
 )
 from benchserver.kv.blocks import Window
 from benchserver.kv.pattern import chunk_digests
 from benchserver.kv.pool import shares
 from benchserver.kv.verify import Candidate
-from benchserver.load.partial import is_due, skip_tokens
-from benchserver.load.workload import chunked_tokens
+from benchserver.load.partial import skip_tokens
+from benchserver.load.probes import Probe, Probing
+from benchserver.load.workload import chunked_tokens, equal_chunk_tokens
 from benchserver.scenarios.proof import Prover, SequencePlan
 from benchserver.tasks import Finishing, gather_all, in_thread
 from protocol.errors import ProtocolError
@@ -54,7 +59,9 @@ _REMEMBERED = 16
 _THREADS_OF_ONE = 2
 _ALIVE_WITHIN_NS = 2 * NS_PER_S
 
-Emit = Callable[[int, Step], None]
+_EQUAL_CHUNKS = "equal chunks"
+
+Emit = Callable[[str, Step], None]
 
 
 class Baseline:
@@ -71,7 +78,7 @@ class Baseline:
         keys: KeyMaker,
         http: HttpApi | None,
         cross_check: bool,
-        partial_every: int,
+        probing: Probing,
         content_root: bytes,
         clock: Clock,
         executor: Executor,
@@ -85,7 +92,7 @@ class Baseline:
         self._keys = keys
         self._http = http
         self._cross_check = cross_check
-        self._partial_every = partial_every
+        self._probing = probing
         self._root = content_root
         self._hint = dtype_hint(config.spec)
         self._prover = Prover(
@@ -109,38 +116,85 @@ class Baseline:
         # Several workers divide the cores among them; a single one is divided.
         self._shares = shares(_THREADS_OF_ONE if len(workers) == 1 else 1)
         self._finishing = Finishing()
+        self._overwriting: list[asyncio.Future[None]] = []
 
-    async def run_sequence(self, seq: int) -> tuple[SequenceRecord, FatalError | None]:
-        """Run one sequence to its end, or to the point where it could not go on."""
+    async def run_sequence(self, seq: int) -> tuple[list[SequenceRecord], FatalError | None]:
+        """Run one sequence to its end, or to the point where it could not go on.
+
+        Returns the record of the sequence, and that of a request that goes with it, if one does.
+        """
+        record, fatal = await self._run(self._plan(seq))
+        if fatal is not None or not self._probing.needs_equal_chunks(seq):
+            return [record], fatal
+        aside, fatal = await self._run(self._plan_aside(seq))
+        return [record, aside], fatal
+
+    async def _run(self, work: SequencePlan) -> tuple[SequenceRecord, FatalError | None]:
         started_ns = self._clock.now_ns()
         self._steps = []
         fatal: FatalError | None = None
         try:
-            await self._both_passes(self._plan(seq))
+            await self._both_passes(work)
         except FatalError as error:
             fatal = error
         record = SequenceRecord(
-            seq=seq,
+            seq=work.seq,
             expect_warm=self._config.expect_warm,
             cross_check=self._cross_check,
-            partial=is_due(seq, self._partial_every),
+            probes=work.probes,
+            overwritten=work.overwritten,
             writers=self._config.writers,
             readers=tuple(worker.rank for worker in self._workers),
             steps=tuple(self._steps),
             wall_ns=self._clock.now_ns() - started_ns,
+            aside=work.aside,
         )
         return record, fatal
 
     def _plan(self, seq: int) -> SequencePlan:
+        config, probes = self._config, self._probing.owed(seq)
+        return self._planned(
+            seq,
+            chunked_tokens(config.seed, seq, config.num_tokens, self._chunk_tokens),
+            probes,
+            overwritten=Probe.REUSED_SOURCE in probes and not self._probing.gives_back(seq),
+        )
+
+    def _plan_aside(self, seq: int) -> SequencePlan:
+        """Plan the request of equal chunks that goes with a first sequence that has none."""
         config = self._config
-        tokens = chunked_tokens(config.seed, seq, config.num_tokens, self._chunk_tokens)
+        return self._planned(
+            seq,
+            equal_chunk_tokens(config.seed, seq, config.num_tokens, self._chunk_tokens),
+            frozenset({Probe.EQUAL_CHUNKS}),
+            aside=_EQUAL_CHUNKS,
+        )
+
+    def _planned(
+        self,
+        seq: int,
+        tokens: Sequence[int],
+        probes: frozenset[Probe],
+        *,
+        overwritten: bool = False,
+        aside: str = "",
+    ) -> SequencePlan:
         digests = chunk_digests(self._root, tokens, self._chunk_tokens)
-        self._past.append(Candidate(label=f"seq {seq}", digests=digests))
+        label = sequence_label(seq, aside).replace("=", " ")
+        self._past.append(Candidate(label=label, digests=digests))
         plans = tuple(
-            config.block_plan(self._chunk_tokens, turn=seq, rank=worker.rank)
+            self._config.block_plan(self._chunk_tokens, turn=seq, rank=worker.rank)
             for worker in self._workers
         )
-        return SequencePlan(seq=seq, tokens=tokens, digests=digests, plans=plans)
+        return SequencePlan(
+            seq=seq,
+            tokens=tokens,
+            digests=digests,
+            plans=plans,
+            probes=probes,
+            overwritten=overwritten,
+            aside=aside,
+        )
 
     async def _both_passes(self, work: SequencePlan) -> None:
         if self._config.expect_warm:
@@ -150,10 +204,11 @@ class Baseline:
 
     def _record(self, work: SequencePlan, step: Step) -> None:
         self._steps.append(step)
-        self._emit(work.seq, step)
+        self._emit(sequence_label(work.seq, work.aside), step)
 
     async def _cold(self, work: SequencePlan) -> bool:
         """LOOKUP and STORE; tells whether there is something to look for afterwards."""
+        await self._overwritten()
         writers = [self._workers[rank] for rank in self._config.writers]
         await gather_all(
             in_thread(
@@ -169,7 +224,9 @@ class Baseline:
             await self._settle(work, request)
             return False
         stores = await gather_all(
-            self._transfer(work, request, w, "STORE", w.mode.store, work.plans[w.rank].source)
+            self._transfer(
+                work, request, w, "STORE", partial(self._store, work, w), work.plans[w.rank].source
+            )
             for w in writers
         )
         self._stored_ns = self._clock.now_ns()
@@ -178,6 +235,30 @@ class Baseline:
         await self._check_alive(stores)
         await self._settle(work, request)
         return all(step.outcome is Outcome.OK for step in stores)
+
+    async def _store(
+        self, work: SequencePlan, worker: Worker, key: CacheKey, window: Window
+    ) -> Moved:
+        """STORE; once it is answered, and landed, begin to overwrite what is to be reused.
+
+        That goes on while the store is looked for: an engine does not wait either.
+        """
+        moved = await worker.mode.store(key, window)
+        if Probe.REUSED_SOURCE in work.probes:
+            self._reuse(worker, window)
+        return moved
+
+    def _reuse(self, worker: Worker, window: Window) -> None:
+        loop = asyncio.get_running_loop()
+        self._overwriting += [
+            loop.run_in_executor(self._executor, partial(worker.pool.reuse, window, share))
+            for share in self._shares
+        ]
+
+    async def _overwritten(self) -> None:
+        """Wait until no source block is being overwritten."""
+        pending, self._overwriting = self._overwriting, []
+        await asyncio.gather(*pending)
 
     async def _warm(self, work: SequencePlan) -> None:
         deadline_ns = self._stored_ns + int(self._config.visible_within_s * NS_PER_S)
@@ -211,12 +292,41 @@ class Baseline:
         if step.outcome is not Outcome.OK or step.hits != self._chunks:
             await self._settle(work, request)
             return
+        await self._overwritten()
         moved = await self._retrieve(work, request)
+        if Probe.REUSED_SOURCE in work.probes and not work.overwritten:
+            for rank in self._config.writers:
+                self._reuse(self._workers[rank], work.plans[rank].source)  # back to its content
+            await self._overwritten()
         for record in await self._prover.prove(work, tuple(self._past)):
             self._record(work, record)
-        accepted = all(transfer.outcome is Outcome.OK for transfer in moved)
-        if accepted and is_due(work.seq, self._partial_every):
+        if not all(transfer.outcome is Outcome.OK for transfer in moved):
+            return
+        if Probe.PARTIAL in work.probes:
             await self._partial(work)
+        if Probe.ISOLATION in work.probes:
+            await self._ask_as(work, Pass.SALT, replace(self._keys, cache_salt=self._nobody))
+            await self._ask_as(work, Pass.MODEL, replace(self._keys, model_name=self._nobody))
+        if Probe.BOUNDS in work.probes:
+            await self._ask_shorter(work)
+
+    @property
+    def _nobody(self) -> str:
+        """Return a cache salt and model name that nobody has."""
+        return f"nobody-{self._nonce}"
+
+    async def _ask_as(self, work: SequencePlan, which: Pass, keys: KeyMaker) -> None:
+        """LOOKUP as another tenant, who must find nothing, and end the request."""
+        request = self._open(work, which.value, keys=keys)
+        await self._look_up(work, request, which, expected=0)
+        await self._settle(work, request)
+
+    async def _ask_shorter(self, work: SequencePlan) -> None:
+        """LOOKUP all chunks but the last, and end the request."""
+        chunks = self._chunks - 1
+        request = self._open(work, Pass.BOUNDS.value, end=chunks * self._chunk_tokens)
+        await self._look_up(work, request, Pass.BOUNDS, expected=chunks)
+        await self._settle(work, request)
 
     async def _partial(self, work: SequencePlan) -> None:
         """LOOKUP once more, and RETRIEVE all but the first tokens."""
@@ -228,7 +338,7 @@ class Baseline:
         block_size = self._config.spec.block_size
         skip = skip_tokens(
             seed=self._config.seed,
-            turn=work.seq // self._partial_every,
+            turn=work.seq // self._config.partial_every,
             chunks=self._chunks,
             blocks_per_chunk=self._blocks_per_chunk,
             block_size=block_size,
@@ -267,9 +377,13 @@ class Baseline:
         await self._settle(work, request)
         return moved
 
-    def _open(self, work: SequencePlan, name: str) -> OpenRequest:
-        request_id = f"bs-{self._nonce}-{work.seq}-{name}"
-        return self._desk.open(work.tokens, end=self._end, request_id=request_id)
+    def _open(
+        self, work: SequencePlan, name: str, *, end: int = 0, keys: KeyMaker | None = None
+    ) -> OpenRequest:
+        """Enter a request of the sequence into the book; `end` 0: of all its chunks."""
+        part = f"{work.aside.replace(' ', '-')}-{name}" if work.aside else name
+        request_id = f"bs-{self._nonce}-{work.seq}-{part}"
+        return self._desk.open(work.tokens, end=end or self._end, request_id=request_id, keys=keys)
 
     async def _look_up(
         self, work: SequencePlan, request: OpenRequest, which: Pass, *, expected: int
@@ -355,8 +469,9 @@ class Baseline:
         return moved
 
     async def finish(self) -> None:
-        """After a cancelled run: wait for the transfers that were under way."""
+        """After a cancelled run: wait for what was under way."""
         await self._finishing.wait()
+        await asyncio.gather(*self._overwriting, return_exceptions=True)
 
     async def _settle(
         self, work: SequencePlan, request: OpenRequest, quietly: bool = False

@@ -27,6 +27,7 @@ from benchserver.history import (
 from benchserver.kv.blocks import BlockPlan, Window
 from benchserver.kv.evidence import EvidenceKind
 from benchserver.kv.verify import Candidate
+from benchserver.load.probes import Probe
 from benchserver.tasks import cancel_and_wait, gather_all, gather_two, in_thread
 
 _FEW_CPUS = 4
@@ -79,12 +80,19 @@ def effort_on(cpus: int, chunk_bytes: int) -> Effort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequencePlan:
-    """One token sequence and its blocks on every rank."""
+    """One token sequence, its blocks on every rank, and the probes that it carries.
+
+    `overwritten`: when it is proven, its source blocks do not hold their content any more.
+    `aside` names a request that goes with a sequence, "" for the sequence itself.
+    """
 
     seq: int
     tokens: Sequence[int]
     digests: tuple[int, ...]
     plans: tuple[BlockPlan, ...]
+    probes: frozenset[Probe] = frozenset()
+    overwritten: bool = False
+    aside: str = ""
 
 
 class Prover:
@@ -172,8 +180,15 @@ class Prover:
     async def _source(
         self, work: SequencePlan, rank: int, past: tuple[Candidate, ...]
     ) -> SourceRecord:
-        look = partial(self._workers[rank].pool.verify, work.plans[rank].source, work.digests, past)
+        pool = self._workers[rank].pool
+        verify = pool.verify_reused if work.overwritten else pool.verify
+        look = partial(verify, work.plans[rank].source, work.digests, past)
         return SourceRecord(rank=rank, content=await in_thread(self._executor, look))
+
+    def _source_legs(self, work: SequencePlan) -> dict[Leg, Window]:
+        """Return the sources that have digests: none once they are overwritten."""
+        ranks = () if work.overwritten else self._sources
+        return {(rank, "source"): work.plans[rank].source for rank in ranks}
 
     async def _our_digests(
         self,
@@ -186,9 +201,12 @@ class Prover:
         A destination whose every byte matched has, by that, the digests of its unaltered source;
         any other is hashed as it is.
         """
-        proven = EvidenceKind.MATCH
-        unaltered = {record.rank for record in sources if record.content.kind is proven}
-        windows = {(rank, "source"): work.plans[rank].source for rank in self._sources}
+        proven, windows = EvidenceKind.MATCH, self._source_legs(work)
+        unaltered = {
+            record.rank
+            for record in sources
+            if record.content.kind is proven and (record.rank, "source") in windows
+        }
         known: dict[Leg, Leg] = {}
         for record in evidence:
             leg, kv_rank = (record.rank, "destination"), self._workers[record.rank].kv_rank
@@ -222,7 +240,7 @@ class Prover:
         """Return the server's digests of every leg, or why there are none."""
         if self._http is None:
             return {}
-        legs = {(rank, "source"): work.plans[rank].source for rank in self._sources}
+        legs = self._source_legs(work)
         legs |= {(w.rank, "destination"): work.plans[w.rank].destination for w in self._workers}
         step = self._effort.chunks_per_request * self._blocks_per_chunk
         parts: dict[Leg, dict[int, tuple[str, ...]]] = {leg: {} for leg in legs}

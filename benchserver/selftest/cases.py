@@ -207,7 +207,14 @@ STORES = (
     Case(
         switch="late_read",
         checks=("content",),
-        words=("CHECKSUM MISMATCH, leg destination",),
+        words=("seq=0", "leg destination", "as overwritten after STORE was acknowledged"),
+    ),
+    Case(
+        switch="late_read@3",
+        checks=("content",),
+        words=("seq=2", "as overwritten after STORE was acknowledged"),
+        options=("--end", "3"),
+        note="one that is not the first",
     ),
     Case(
         switch="lost_chunk",
@@ -265,9 +272,31 @@ LOOKUPS = (
         note="two models",
     ),
     Case(
+        switch="ignored_salt",
+        checks=("isolation",),
+        words=("LOOKUP under another cache salt hit 2/2 chunks, expected 0/2",),
+    ),
+    Case(
+        switch="ignored_model",
+        checks=("isolation",),
+        words=("LOOKUP under another model name hit 2/2 chunks, expected 0/2",),
+    ),
+    Case(
+        switch="ignored_end",
+        checks=("bounds",),
+        words=("ends before the stored end hit 2/2 chunks, expected 1/2",),
+    ),
+    Case(
         switch="ignored_prefix",
         checks=("content",),
         words=("seq=0", "CHECKSUM MISMATCH, leg destination", "the page of seq 0 chunk"),
+    ),
+    Case(
+        switch="ignored_prefix",
+        checks=("content",),
+        words=("seq=1, equal chunks", "CHECKSUM MISMATCH, leg destination"),
+        options=("--start", "1", "--end", "3"),
+        note="from sequence 1 on",
     ),
     Case(
         switch="slow_prefetch:3s",

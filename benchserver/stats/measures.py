@@ -27,6 +27,7 @@ SERIES = (
     SEQUENCE,
 )
 RATES = (STORE, RETRIEVE)
+_LOOKUPS = {Pass.COLD: LOOKUP_COLD, Pass.WARM: LOOKUP_WARM}
 _REPLIES = {STORE: STORE_REPLY, RETRIEVE: RETRIEVE_REPLY}
 
 
@@ -36,8 +37,8 @@ class Measures:
     A transfer's latency, and so its rate, is that of the landed data.  Where the server replies
     before (CUDA), the replies have series of their own.
 
-    RETRIEVEs that skip tokens have a series of their own and are in no rate; the LOOKUP before
-    one is in no series.
+    RETRIEVEs that skip tokens have a series of their own and are in no rate; LOOKUPs of probes are
+    in no series.
 
     Operations without a good answer are not in the latencies: they are counted as failures by
     the checks, and `attempted` counts them too.
@@ -59,9 +60,9 @@ class Measures:
 
     def _add_lookup(self, step: LookupRecord) -> None:
         self.attempted += step.attempts
-        if step.outcome is not Outcome.OK or step.which is Pass.PARTIAL:
+        name = _LOOKUPS.get(step.which)
+        if step.outcome is not Outcome.OK or name is None:
             return
-        name = LOOKUP_COLD if step.which is Pass.COLD else LOOKUP_WARM
         self.latencies[name].add(step.latency_ns)
         if step.which is Pass.WARM and step.hits >= step.expected:
             self.latencies[VISIBLE].add(step.lag_ns)

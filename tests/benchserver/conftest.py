@@ -32,6 +32,7 @@ from benchserver.history import (
 from benchserver.kv.evidence import Evidence, EvidenceKind
 from benchserver.kv.host import HostPool, group_patterns, place_tensors
 from benchserver.kv.segment import SharedSegment
+from benchserver.load.probes import Probe
 from benchserver.result import RunResult, ServerFacts
 from benchserver.shmnames import SHM_DIR, segment_name
 from benchserver.stats.measures import Measures
@@ -194,7 +195,8 @@ def _good_sequence(
     seq: int = 3,
     expect_warm: bool = False,
     cross_check: bool = True,
-    partial: bool = False,
+    probes: frozenset[Probe] = frozenset(),
+    overwritten: bool = False,
     mla: bool = False,
 ) -> SequenceRecord:
     """Write the history of two ranks and two chunks in which everything went well."""
@@ -210,15 +212,20 @@ def _good_sequence(
     if not expect_warm:
         proof += [SourceRecord(rank=rank, content=MATCH) for rank in writers]
     if cross_check:
-        proof += [] if expect_warm else _digests("source", writers)
+        proof += [] if expect_warm or overwritten else _digests("source", writers)
         proof += _digests("destination", readers)
-    if partial:
+    if Probe.PARTIAL in probes:
         proof += _partial(readers)
+    if Probe.ISOLATION in probes:
+        proof += [_lookup(Pass.SALT, 0, 200_000), _lookup(Pass.MODEL, 0, 200_000)]
+    if Probe.BOUNDS in probes:
+        proof.append(_lookup(Pass.BOUNDS, 1, 200_000))
     return SequenceRecord(
         seq=seq,
         expect_warm=expect_warm,
         cross_check=cross_check,
-        partial=partial,
+        probes=probes,
+        overwritten=overwritten,
         writers=writers,
         readers=readers,
         steps=(*cold, *_transfers("RETRIEVE", readers, 1_000_000), _end("warm"), *proof),
@@ -236,6 +243,7 @@ def _good_result(**changes: Any) -> RunResult:
     """Return the result of a run in which every check passed once."""
     ledger = Ledger()
     ledger.add(passed(check) for check in Check)
+    ledger.add_probes(Probe)
     fields: dict[str, Any] = {
         "config": _make_config(),
         "server": ServerFacts(

@@ -64,6 +64,19 @@ def test_retrieves_in_part_what_is_warm(server: Urls, tmp_path: Path) -> None:
     acceptance.check_parts_of_warm(server, CASES["tp2"], 2, tmp_path)
 
 
+def test_one_sequence_of_any_number_carries_every_probe(server: Urls, tmp_path: Path) -> None:
+    acceptance.check_first_carries_every_probe(server, CASES["tp2"], tmp_path)
+
+
+def test_what_a_run_cannot_probe_is_named(server: Urls, tmp_path: Path) -> None:
+    options = ["--kvcache-shape-spec", "(2,64,16,1,8):float16:1", "--num-tokens", "256"]
+    ended = run_bench(server, [*options, "--end", "1", "--quiet"], tmp_path / "report.json")
+    assert_proven(ended, 1)
+    named = next(line for line in ended.stdout.splitlines() if line.startswith("Not evaluated: "))
+    assert "equal_chunks (a sequence is one chunk" in named
+    assert "bounds (a sequence is one chunk" in named
+
+
 def test_refuses_another_transport(server: Urls, tmp_path: Path) -> None:
     acceptance.check_wrong_transport(server, CASES["float16"], "shm", tmp_path)
 

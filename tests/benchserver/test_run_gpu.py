@@ -95,7 +95,7 @@ class Notes:
     def note(self, text: str) -> None:
         self.notes.append(text)
 
-    def step(self, seq: int, step: Step) -> None:
+    def step(self, label: str, step: Step) -> None:
         self.steps.append(step)
 
     def sequence(self, record: SequenceRecord, findings: Sequence[Finding]) -> None:

@@ -57,6 +57,15 @@ async def without_salt(call: Call) -> Any:
     return await call.proceed_with(replace(call.key, cache_salt=""))
 
 
+async def without_end(call: Call) -> Any:
+    """Handle a call as if its range ended with the last whole chunk of its tokens."""
+    size = call.core.config.chunk_size
+    end = len(call.key.token_ids) // size * size
+    if call.key.end >= end or not call.fires():
+        return await call.proceed()
+    return await call.proceed_with(replace(call.key, end=end))
+
+
 @instead
 async def without_model(call: Call) -> Any:
     """Handle a call as if its key had the model name that was seen first."""

@@ -71,6 +71,11 @@ _LOOKUPS = (
         },
     ),
     Fault(
+        name="ignored_end",
+        meaning="LOOKUP counts, and locks, behind the end of its range as far as its tokens go",
+        calls=dict.fromkeys((Op.LOOKUP, Op.FREE_LOOKUP_LOCKS), lookups.without_end),
+    ),
+    Fault(
         name="ignored_prefix",
         meaning="a chunk is known by its own tokens, whatever stands before them",
         patch=lookups.hash_without_prefix,

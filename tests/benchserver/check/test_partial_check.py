@@ -21,6 +21,7 @@ from benchserver.history import (
     TransferRecord,
 )
 from benchserver.kv.evidence import ABSENT, Evidence, EvidenceKind, PageFault, PageOwner
+from benchserver.load.probes import Probe
 
 GoodSequence = Callable[..., SequenceRecord]
 Pick = Callable[[Step], bool]
@@ -66,7 +67,10 @@ def without(record: SequenceRecord, pick: Pick) -> SequenceRecord:
 
 @pytest.mark.parametrize("expect_warm", [False, True])
 def test_good(good_sequence: GoodSequence, expect_warm: bool) -> None:
-    assert partial(good_sequence(partial=True, expect_warm=expect_warm)) == [GOOD, GOOD]
+    assert partial(good_sequence(probes=frozenset({Probe.PARTIAL}), expect_warm=expect_warm)) == [
+        GOOD,
+        GOOD,
+    ]
 
 
 def test_most_sequences_have_none(good_sequence: GoodSequence) -> None:
@@ -82,27 +86,27 @@ def test_most_sequences_have_none(good_sequence: GoodSequence) -> None:
     ],
 )
 def test_wrong_bytes_of_one_rank(good_sequence: GoodSequence, part: str, what: str) -> None:
-    record = changed(good_sequence(partial=True), seen, **{part: WRITTEN})
+    record = changed(good_sequence(probes=frozenset({Probe.PARTIAL})), seen, **{part: WRITTEN})
     text = f"seq=3 rank=1: RETRIEVE but for the first 40 tokens: {what}, {WHERE}"
     assert partial(record) == [GOOD, failed(Check.PARTIAL, text)]
 
 
 def test_what_nobody_wrote_is_wrong(good_sequence: GoodSequence) -> None:
     untouched = replace(WRITTEN, kind=EvidenceKind.UNTOUCHED)
-    record = changed(good_sequence(partial=True), seen, restored=untouched)
+    record = changed(good_sequence(probes=frozenset({Probe.PARTIAL})), seen, restored=untouched)
     assert "CHECKSUM MISMATCH of the blocks behind them" in partial(record)[1].text
 
 
 @pytest.mark.parametrize("part", ["skipped", "restored", "canaries", ""])
 def test_bytes_that_nobody_looked_at(good_sequence: GoodSequence, part: str) -> None:
-    good = good_sequence(partial=True)
+    good = good_sequence(probes=frozenset({Probe.PARTIAL}))
     record = changed(good, seen, **{part: ABSENT}) if part else without(good, seen)
     text = "seq=3 rank=1: RETRIEVE but for the first 40 tokens: nobody could look at the bytes"
     assert partial(record) == [GOOD, unproven(Check.PARTIAL, text)]
 
 
 def test_transfers_that_did_not_go_well(good_sequence: GoodSequence) -> None:
-    good = good_sequence(partial=True)
+    good = good_sequence(probes=frozenset({Probe.PARTIAL}))
     place = "seq=3 rank=1: RETRIEVE but for the first"
     refused = changed(good, moved, outcome=Outcome.FAIL, reason="RETRIEVE answered False")
     text = f"{place} 40 tokens: RETRIEVE answered False"
@@ -121,13 +125,13 @@ def test_a_part_is_no_whole(good_sequence: GoodSequence) -> None:
             return False
         return (step.name, step.rank) == ("RETRIEVE", 1)
 
-    record = without(good_sequence(partial=True), whole)
+    record = without(good_sequence(probes=frozenset({Probe.PARTIAL})), whole)
     text = "seq=3 rank=1: RETRIEVE did not happen"
     assert retrieves(record) == [passed(Check.RETRIEVE), unproven(Check.RETRIEVE, text)]
 
 
 def test_the_lookup_before(good_sequence: GoodSequence) -> None:
-    good = good_sequence(partial=True)
+    good = good_sequence(probes=frozenset({Probe.PARTIAL}))
     place = "seq=3: LOOKUP before the partial RETRIEVE"
     assert partial(changed(good, lookup, hits=1)) == [
         failed(Check.PARTIAL, f"{place} hit 1/2 chunks, expected 2/2")

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from benchserver.check.sequence import judge_sequence
 from benchserver.check.verdict import Check, Verdict, worst
 from benchserver.history import SequenceRecord
+from benchserver.load.probes import Probe
 
 GoodSequence = Callable[..., SequenceRecord]
 
@@ -34,7 +36,11 @@ PER_SEQUENCE = {
         ({}, {}),
         ({"mla": True}, {Check.STORE: 1, Check.SOURCE: 1, Check.DIGESTS: 3}),
         ({"cross_check": False}, {Check.DIGESTS: 0}),
-        ({"partial": True}, {Check.PARTIAL: 2}),
+        (
+            {"probes": frozenset(Probe)},
+            {Check.PARTIAL: 2, Check.ISOLATION: 2, Check.BOUNDS: 1},
+        ),
+        ({"overwritten": True}, {Check.DIGESTS: 2}),
         (
             {"expect_warm": True},
             {
@@ -48,7 +54,7 @@ PER_SEQUENCE = {
     ],
 )
 def test_a_flawless_history(
-    good_sequence: GoodSequence, options: dict[str, bool], changes: dict[Check, int]
+    good_sequence: GoodSequence, options: dict[str, Any], changes: dict[Check, int]
 ) -> None:
     findings = judge_sequence(good_sequence(**options))
     assert {finding.verdict for finding in findings} == {Verdict.VALID}
@@ -58,7 +64,7 @@ def test_a_flawless_history(
 
 @pytest.mark.parametrize("expect_warm", [False, True])
 def test_without_a_step_nothing_is_proven(good_sequence: GoodSequence, expect_warm: bool) -> None:
-    record = replace(good_sequence(expect_warm=expect_warm, partial=True), steps=())
+    record = replace(good_sequence(expect_warm=expect_warm, probes=frozenset(Probe)), steps=())
     findings = judge_sequence(record)
     assert {finding.verdict for finding in findings} == {Verdict.UNKNOWN}
     assert all(finding.text.startswith("seq=3") for finding in findings)
@@ -66,7 +72,7 @@ def test_without_a_step_nothing_is_proven(good_sequence: GoodSequence, expect_wa
 
 def test_no_single_step_can_be_missing(good_sequence: GoodSequence) -> None:
     """Whatever is not in the history is noticed, but for one of the sessions."""
-    record = good_sequence(partial=True)
+    record = good_sequence(probes=frozenset(Probe))
     for index, step in enumerate(record.steps):
         rest = (*record.steps[:index], *record.steps[index + 1 :])
         verdict = worst(judge_sequence(replace(record, steps=rest)))

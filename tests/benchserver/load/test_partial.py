@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchserver.load.partial import is_due, skip_tokens, why_never
+from benchserver.load.partial import skip_tokens, why_never
 
 
 def skips(seed: int, turns: int, *, chunks: int = 2, blocks: int = 16, size: int = 16) -> list[int]:
@@ -14,12 +14,6 @@ def skips(seed: int, turns: int, *, chunks: int = 2, blocks: int = 16, size: int
         skip_tokens(seed=seed, turn=turn, chunks=chunks, blocks_per_chunk=blocks, block_size=size)
         for turn in range(turns)
     ]
-
-
-def test_every_nth_sequence_is_due() -> None:
-    assert [seq for seq in range(31) if is_due(seq, 10)] == [0, 10, 20, 30]
-    assert all(is_due(seq, 1) for seq in range(5))
-    assert not any(is_due(seq, 0) for seq in range(5))
 
 
 def test_the_seed_says_where_it_begins() -> None:

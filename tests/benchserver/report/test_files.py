@@ -19,6 +19,7 @@ from benchserver.config import RunConfig
 from benchserver.errors import FatalError
 from benchserver.history import SequenceRecord
 from benchserver.kv.placement import RankDevice
+from benchserver.load.probes import Probe
 from benchserver.report.files import json_bytes, junit_document, write_report
 from benchserver.report.lines import replay_command
 from benchserver.result import RunResult
@@ -84,6 +85,7 @@ def test_json_of_a_good_run(good_result: GoodResult, good_sequence: GoodSequence
             "mode": "cpu",
         },
         "sequences": {"attempted": 2, "proven": 2, "failed": 0, "unproven": 0},
+        "probes": {probe.value: {"made": 1, "not_evaluated": ""} for probe in Probe},
         "calls_attempted": 6,
         "throughput_gb_per_s": {"STORE": 0.5, "RETRIEVE": 1.0},
         "replay": replay_command(result),
@@ -169,13 +171,14 @@ def test_junit_has_one_case_a_check(good_result: GoodResult) -> None:
     assert suite.tag == "testsuite"
     assert suite.attrib == {
         "name": "bench-server",
-        "tests": str(len(Check)),
+        "tests": str(len(Check) + 2),
         "failures": "0",
         "errors": "0",
         "skipped": "0",
         "time": "1.234",
     }
-    assert [case.attrib["name"] for case in suite] == [check.value for check in Check]
+    names = [*(check.value for check in Check), "equal_chunks", "reused_source"]
+    assert [case.attrib["name"] for case in suite] == names
     assert {case.attrib["classname"] for case in suite} == {"bench-server"}
     assert all(len(case) == 0 for case in suite)
 
@@ -189,7 +192,7 @@ def test_junit_of_a_run_on_gpus(good_result: GoodResult, make_config: MakeConfig
         "rank 0": "cuda:0 NVIDIA H200 9f-00",
         "rank 1": "cuda:0 NVIDIA H200 9f-00",
     }
-    assert len(list(suite.iter("testcase"))) == len(Check)
+    assert len(list(suite.iter("testcase"))) == len(Check) + 2
 
 
 def test_junit_failures(good_result: GoodResult) -> None:
@@ -224,11 +227,26 @@ def test_junit_counts_what_it_marks_as_skipped(
     ledger.add(passed(check) for check in Check if check is not Check.DIGESTS)
     ledger.skip(Check.DIGESTS, "--no-http")
     ledger.add(findings)
+    ledger.add_probes(Probe)
     result = good_result(ledger=ledger)
     assert [child.tag for child in cases_of(result)["digests"]] == ([tag] if tag else [])
     assert suite_of(result).attrib["skipped"] == skipped
     if tag == "skipped":
         assert cases_of(result)["digests"][0].attrib["message"] == "--no-http"
+
+
+def test_probes_without_a_check_are_cases_of_their_own(good_result: GoodResult) -> None:
+    ledger = Ledger()
+    ledger.add(passed(check) for check in Check)
+    ledger.rule_out(Probe.EQUAL_CHUNKS, "a sequence is one chunk")
+    ledger.add_probes(set(Probe) - {Probe.EQUAL_CHUNKS})
+    result = good_result(ledger=ledger)
+    (skipped,) = cases_of(result)["equal_chunks"]
+    assert (skipped.tag, skipped.attrib["message"]) == ("skipped", "a sequence is one chunk")
+    assert len(cases_of(result)["reused_source"]) == 0
+    assert suite_of(result).attrib["skipped"] == "1"
+    probes = json.loads(json_bytes(result))["probes"]
+    assert probes["equal_chunks"] == {"made": 0, "not_evaluated": "a sequence is one chunk"}
 
 
 @given(st.text(st.characters(), max_size=30))

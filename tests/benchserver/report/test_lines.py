@@ -22,6 +22,7 @@ from benchserver.history import (
     TransferRecord,
 )
 from benchserver.kv.evidence import ABSENT
+from benchserver.load.probes import Probe
 from benchserver.report.lines import (
     BAD,
     FAINT,
@@ -32,6 +33,7 @@ from benchserver.report.lines import (
     sequence_lines,
     step_line,
     summary_lines,
+    verdict_lines,
 )
 from benchserver.result import RunResult, ServerFacts
 from benchserver.stats.measures import Measures
@@ -120,7 +122,7 @@ def transfer(**changes: Any) -> TransferRecord:
     ],
 )
 def test_lines_of_steps(step: Step, text: str, style: str) -> None:
-    assert step_line(0, step) == Line(text, style)
+    assert step_line("seq=0", step) == Line(text, style)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +134,7 @@ def test_lines_of_steps(step: Step, text: str, style: str) -> None:
     ],
 )
 def test_steps_without_a_line(step: Step) -> None:
-    assert step_line(0, step) is None
+    assert step_line("seq=0", step) is None
 
 
 def test_the_verdict_on_a_sequence(good_sequence: GoodSequence) -> None:
@@ -170,11 +172,29 @@ source                 1         0         0
 canaries               1         0         0
 digests                1         0         0
 partial                1         0         0
+isolation              1         0         0
+bounds                 1         0         0
 sessions               1         0         0
 replies                1         0         0
 transport              1         0         0
 residue                1         0         0
-run                    1         0         0"""
+run                    1         0         0
+Probes, in how many sequences: equal_chunks 1, reused_source 1, partial 1, isolation 1, bounds 1"""
+
+
+@pytest.mark.parametrize("lines_of", [summary_lines, verdict_lines])
+@pytest.mark.parametrize("bad", [False, True])
+def test_what_was_owed_and_not_made_is_named_with_its_reason(
+    good_result: GoodResult, lines_of: Callable[[RunResult], list[Line]], bad: bool
+) -> None:
+    ledger = Ledger()
+    ledger.add(passed(check) for check in Check if check is not Check.DIGESTS)
+    ledger.skip(Check.DIGESTS, "--no-http")
+    ledger.rule_out(Probe.EQUAL_CHUNKS, "a sequence is one chunk")
+    ledger.add_probes(set(Probe) - {Probe.EQUAL_CHUNKS})
+    ledger.add([failed(Check.STORE, "no")] if bad else [])
+    texts = [line.text for line in lines_of(good_result(ledger=ledger))]
+    assert "Not evaluated: digests (--no-http); equal_chunks (a sequence is one chunk)" in texts
 
 
 def test_the_summary_of_a_good_run(good_result: GoodResult, good_sequence: GoodSequence) -> None:

@@ -48,8 +48,8 @@ def test_everything_is_told(good_sequence: GoodSequence, good_result: GoodResult
     record = good_sequence()
     reporter.note("Connecting")
     for step in record.steps:
-        reporter.step(3, step)
-    reporter.step(3, LOST)
+        reporter.step("seq=3", step)
+    reporter.step("seq=3", LOST)
     reporter.sequence(record, [passed(Check.CONTENT)])
     reporter.sequence(record, [failed(Check.CONTENT, "bad")])
     assert printer.lines == [
@@ -80,7 +80,7 @@ def test_quiet_tells_of_a_good_run_in_one_line(
     record = good_sequence()
     reporter.note("Connecting")
     for step in record.steps:
-        reporter.step(3, step)
+        reporter.step("seq=3", step)
     reporter.sequence(record, [passed(Check.CONTENT)])
     assert printer.lines == []
     assert printer.done == [1]
@@ -93,7 +93,7 @@ def test_quiet_tells_of_failures_and_how_to_replay_them(
 ) -> None:
     printer = Recorder()
     reporter = TextReporter(printer, quiet=True)
-    reporter.step(3, LOST)
+    reporter.step("seq=3", LOST)
     reporter.sequence(good_sequence(), [passed(Check.STORE), failed(Check.CONTENT, "bad")])
     result = good_result()
     result.ledger.add([failed(Check.CONTENT, "bad")])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from benchserver.history import LookupRecord, Outcome, Pass, SequenceRecord, TransferRecord
+from benchserver.load.probes import Probe
 from benchserver.stats.measures import (
     LOOKUP_COLD,
     LOOKUP_WARM,
@@ -66,7 +67,10 @@ def test_a_good_history(good_sequence: GoodSequence) -> None:
 
 
 def test_a_part_of_a_sequence_has_a_series_of_its_own(good_sequence: GoodSequence) -> None:
-    whole, measures = measured(good_sequence()), measured(good_sequence(partial=True))
+    whole, measures = (
+        measured(good_sequence()),
+        measured(good_sequence(probes=frozenset({Probe.PARTIAL}))),
+    )
     assert counts(measures) == {**counts(whole), RETRIEVE_PART: 2}
     assert measures.attempted == whole.attempted + 3
     assert measures.rates[RETRIEVE].gigabytes_per_s() == 1.0
@@ -78,8 +82,10 @@ def test_a_part_of_a_sequence_has_a_series_of_its_own(good_sequence: GoodSequenc
 def test_replies_that_come_before_the_data_have_series_of_their_own(
     good_sequence: GoodSequence,
 ) -> None:
-    record = changed(good_sequence(partial=True), TransferRecord, replied_ns=400_000)
-    measures, whole = measured(record), measured(good_sequence(partial=True))
+    record = changed(
+        good_sequence(probes=frozenset({Probe.PARTIAL})), TransferRecord, replied_ns=400_000
+    )
+    measures, whole = measured(record), measured(good_sequence(probes=frozenset({Probe.PARTIAL})))
     assert counts(measures) == {**counts(whole), STORE_REPLY: 2, RETRIEVE_REPLY: 2}
     for name in (STORE_REPLY, RETRIEVE_REPLY):
         reply = measures.latencies[name].summary()

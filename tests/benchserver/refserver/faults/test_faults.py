@@ -185,6 +185,23 @@ def test_tenants_and_prefixes() -> None:
     play(scene)
 
 
+def test_the_end_of_a_range_is_ignored_and_all_that_is_locked_is_freed() -> None:
+    async def scene(stage: Stage) -> None:
+        for rank in range(2):
+            await stage.store("a", rank)
+        assert await stage.lookup("a", end=CHUNK) == 1
+        await stage.call(Op.FREE_LOOKUP_LOCKS, key("a", None, end=CHUNK), 2)
+        stage.switch("ignored_end")
+        assert await stage.lookup("a", end=CHUNK) == 2
+        assert stage.locks() == 4
+        await stage.call(Op.FREE_LOOKUP_LOCKS, key("a", None, end=CHUNK), 2)
+        assert stage.locks() == 0
+        assert await stage.lookup("a") == 2
+        assert stage.fired() == [2]  # a range that ends where its tokens end is not meant
+
+    play(scene)
+
+
 def test_models() -> None:
     async def scene(stage: Stage) -> None:
         for rank in range(2):

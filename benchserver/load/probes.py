@@ -1,0 +1,115 @@
+"""Which probes a run owes, which sequence carries each, and why one cannot be made: pure.
+
+A probe is a question that not every sequence asks.  The first sequence of a run, whatever its
+number, carries every probe that it can.  A probe that no sequence of the run can carry has a
+reason, which the reports give: a probe that was owed and not made is never silent.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from benchserver.load.partial import SkipUnit, why_never
+
+PROBE_EVERY = 10
+"""Sequences 0, 10, 20, ... hold equal chunks, and they and the first carry the lookups beside."""
+
+
+class Probe(enum.Enum):
+    """The value is its name in reports."""
+
+    EQUAL_CHUNKS = "equal_chunks"
+    REUSED_SOURCE = "reused_source"
+    PARTIAL = "partial"
+    ISOLATION = "isolation"
+    BOUNDS = "bounds"
+
+
+MEANINGS: dict[Probe, str] = {
+    Probe.EQUAL_CHUNKS: "two chunks of equal tokens behind different prefixes are two chunks",
+    Probe.REUSED_SOURCE: "source blocks are overwritten as soon as STORE is acknowledged",
+    Probe.PARTIAL: "RETRIEVE is told to skip the first tokens",
+    Probe.ISOLATION: "LOOKUP under another cache salt, and under another model name",
+    Probe.BOUNDS: "LOOKUP of a range that ends before the stored end",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probing:
+    """What decides which probes the sequences of a run carry.
+
+    `chunks` and `blocks` count those of one sequence; `end` None: for ever.
+    """
+
+    start: int
+    end: int | None
+    chunks: int
+    blocks: int
+    transport: str
+    expect_warm: bool
+    partial_every: int
+    partial_skip: SkipUnit
+
+    def why_never(self, probe: Probe) -> str:
+        """Return why no sequence of the run can carry a probe, or "" if one does."""
+        if probe is Probe.PARTIAL:
+            return why_never(
+                self.partial_every,
+                transport=self.transport,
+                blocks=self.blocks,
+                chunks=self.chunks,
+                unit=self.partial_skip,
+            )
+        if probe is Probe.REUSED_SOURCE:
+            return self._why_never_reused()
+        if probe is Probe.EQUAL_CHUNKS:
+            return self._why_never_equal()
+        if probe is Probe.BOUNDS and self.chunks < 2:
+            return "a sequence is one chunk, so no range of whole chunks ends inside it"
+        return ""
+
+    def _why_never_reused(self) -> str:
+        if self.transport != "handle":
+            return "the client copies, so no server reads our blocks"
+        return "--expect-warm stores nothing" if self.expect_warm else ""
+
+    def _why_never_equal(self) -> str:
+        if self.chunks < 2:
+            return "a sequence is one chunk, so it cannot hold two equal ones"
+        first = self.start + -self.start % PROBE_EVERY
+        if self.expect_warm and self.end is not None and first >= self.end:
+            return (
+                "--expect-warm stores nothing, and of the sequences that an earlier run stored "
+                f"only 0, {PROBE_EVERY}, {2 * PROBE_EVERY}, ... hold equal chunks"
+            )
+        return ""
+
+    def owed(self, seq: int) -> frozenset[Probe]:
+        """Return the probes that a sequence carries, beside what `needs_equal_chunks` adds."""
+        carries = seq == self.start or seq % PROBE_EVERY == 0
+        due = {
+            Probe.EQUAL_CHUNKS: seq % PROBE_EVERY == 0,
+            Probe.REUSED_SOURCE: (seq - self.start) % 2 == 0,
+            Probe.PARTIAL: self.partial_every > 0
+            and (seq == self.start or seq % self.partial_every == 0),
+            Probe.ISOLATION: carries,
+            Probe.BOUNDS: carries,
+        }
+        return frozenset(p for p, is_due in due.items() if is_due and not self.why_never(p))
+
+    def needs_equal_chunks(self, seq: int) -> bool:
+        """Tell whether a second request of equal chunks goes with a sequence.
+
+        The tokens of a sequence depend on its number alone, so that a later run finds them again,
+        whatever its --start.  So a first sequence whose own chunks differ gets a request beside it.
+        """
+        first = seq == self.start and seq % PROBE_EVERY != 0
+        return first and not self.expect_warm and not self.why_never(Probe.EQUAL_CHUNKS)
+
+    def gives_back(self, seq: int) -> bool:
+        """Tell whether a reused source gets its content back, for the server's digests of it.
+
+        That costs two passes over memory, so only the first sequence has both.
+        """
+        return seq == self.start
