@@ -28,6 +28,8 @@ _STDERR = 2
 _PORTS = range(20000, 32768)
 """Where Linux takes no port for outgoing connections by default: a server binds seconds later."""
 
+_TRIES = 1000
+
 
 class ServerFailedError(RuntimeError):
     """The server cannot be started, ended, or was not ready in time; the text says which."""
@@ -53,14 +55,37 @@ class ServerProcess:
         return f"http://{HOST}:{self.http_port}"
 
 
+@contextmanager
+def held_port(port: int = 0) -> Iterator[int]:
+    """Hold a port (0: any free one) until the block ends: nobody who also holds gets it meanwhile.
+
+    A server that sets SO_REUSEADDR, as they do, can listen there all the same.  Raises
+    ServerFailedError.
+    """
+    with socket.socket() as holder:
+        for _ in range(_TRIES):
+            chosen = port or random.choice(_PORTS)
+            try:
+                if port:  # what an earlier server has just left is free
+                    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                holder.bind((HOST, chosen))
+            except OSError as error:
+                if port:  # somebody else's server would answer our health checks
+                    raise ServerFailedError(
+                        f"port {port} of {HOST} is not free: {error}"
+                    ) from error
+                continue
+            # Not before: two holders would get the same port.
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            yield chosen
+            return
+    raise ServerFailedError(f"no port from {_PORTS.start} to {_PORTS.stop - 1} is free")
+
+
 def free_ports(count: int) -> list[int]:
-    """Return ports that are free now, all different."""
-    ports: list[int] = []
-    while len(ports) < count:
-        port = random.choice(_PORTS)
-        if port not in ports and not _why_taken(port):
-            ports.append(port)
-    return ports
+    """Return ports that are free now, all different; nobody holds them."""
+    with ExitStack() as held:
+        return [held.enter_context(held_port()) for _ in range(count)]
 
 
 def server_command(python: str, rpc_port: int, http_port: int, options: Sequence[str]) -> list[str]:
@@ -87,23 +112,19 @@ def running_server(
 
     What the server says goes to `log`, or to our stderr. Raises ServerFailedError.
     """
-    free = free_ports(2)
-    rpc_port, http_port = rpc_port or free[0], http_port or free[1]
-    for port in (rpc_port, http_port):
-        if why := _why_taken(port):  # somebody else's server would answer our health checks
-            raise ServerFailedError(f"port {port} of {HOST} is not free: {why}")
-    started = time.monotonic()
-    process = _start(server_command(python, rpc_port, http_port, options), log)
-    try:
-        _await_health(process, f"http://{HOST}:{http_port}", log)
-        yield ServerProcess(
-            process=process,
-            rpc_port=rpc_port,
-            http_port=http_port,
-            ready_s=time.monotonic() - started,
-        )
-    finally:
-        stop(process)
+    with held_port(rpc_port) as rpc, held_port(http_port) as http:
+        started = time.monotonic()
+        process = _start(server_command(python, rpc, http, options), log)
+        try:
+            _await_health(process, f"http://{HOST}:{http}", log)
+            yield ServerProcess(
+                process=process,
+                rpc_port=rpc,
+                http_port=http,
+                ready_s=time.monotonic() - started,
+            )
+        finally:
+            stop(process)
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
@@ -119,17 +140,6 @@ def await_end(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-def _why_taken(port: int) -> str:
-    """Return why a server could not listen on this port now, or ""."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do
-        try:
-            probe.bind((HOST, port))
-        except OSError as error:
-            return str(error)
-    return ""
 
 
 def _start(command: Sequence[str], log: Path | None) -> subprocess.Popen[bytes]:

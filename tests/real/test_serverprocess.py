@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.real import serverprocess
-from tests.real.serverprocess import HOST, ServerFailedError, free_ports, running_server
+from tests.real.serverprocess import HOST, ServerFailedError, held_port, running_server
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
 WITHIN_S = 30.0
@@ -86,11 +86,23 @@ def test_runs_on_free_loopback_ports_and_stops(python: str, tmp_path: Path) -> N
 
 
 def test_runs_on_the_ports_asked_for(python: str, tmp_path: Path) -> None:
-    rpc, http = free_ports(2)
-    with running_server(python, (), log=tmp_path / "log", rpc_port=rpc, http_port=http) as server:
+    with (
+        held_port() as rpc,
+        held_port() as http,
+        running_server(python, (), log=tmp_path / "log", rpc_port=rpc, http_port=http) as server,
+    ):
         _, options = seen(python)
         assert (options["--port"], options["--http-port"]) == (str(rpc), str(http))
         assert (server.rpc_port, server.http_port) == (rpc, http)
+
+
+def test_a_held_port_is_nobody_elses_but_a_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    with held_port() as first:
+        monkeypatch.setattr(serverprocess, "_PORTS", range(first, first + 1))
+        with pytest.raises(ServerFailedError, match=f"no port from {first} to {first} is free"):
+            serverprocess.free_ports(1)
+        socket.create_server((HOST, first)).close()
+    assert serverprocess.free_ports(1) == [first]
 
 
 def test_a_port_that_is_taken_is_refused(python: str) -> None:

@@ -207,7 +207,7 @@ def test_what_is_registered(open_pool: OpenPool, text: str, expected: dict[str, 
     ]
 
 
-@pytest.mark.parametrize("name", [NAME, "/" + NAME])
+@pytest.mark.parametrize("name", [NAME, "/" + NAME], ids=["plain", "posix"])
 def test_a_pool_is_mapped_by_name(server_pool: PoolFile, name: str) -> None:
     pool = ServerPool(PoolInfo(shm_name=name, pool_bytes=512))
     pool.slot(slot(384), OBJECT_BYTES)[:] = 7
@@ -224,14 +224,14 @@ def test_a_pool_is_mapped_by_name(server_pool: PoolFile, name: str) -> None:
         "..",
         "/",
         "/..",
-        "//" + NAME,
-        "../shm/" + NAME,
+        pytest.param("//" + NAME, id="two slashes"),
+        pytest.param("../shm/" + NAME, id="a way round"),
         "../../etc/passwd",
         "/etc/passwd",
         "a/b",
-        NAME + "/",
-        NAME + "\n",
-        NAME + "\0",
+        pytest.param(NAME + "/", id="a folder"),
+        pytest.param(NAME + "\n", id="two lines"),
+        pytest.param(NAME + "\0", id="a null"),
         "n" * 201,
         "pöol",
         "\x1b[31m",
