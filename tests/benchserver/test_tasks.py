@@ -122,15 +122,16 @@ def test_work_in_a_thread_returns_and_raises() -> None:
 
 
 def test_a_cancelled_caller_leaves_its_thread_to_end() -> None:
-    release, ended = threading.Event(), threading.Event()
+    begun, release, ended = threading.Event(), threading.Event(), threading.Event()
 
     def work() -> None:
+        begun.set()
         release.wait(30)
         ended.set()
 
     async def main(executor: ThreadPoolExecutor) -> None:
         caller = asyncio.ensure_future(in_thread(executor, work))
-        await asyncio.sleep(0)
+        assert await asyncio.to_thread(begun.wait, 30)
         caller.cancel()
         with pytest.raises(asyncio.CancelledError):
             await caller
