@@ -1,28 +1,27 @@
-"""The ZMQ side: a ROUTER socket, and one lane of work for each client.
+"""The ZMQ side: one lane of work for each client, behind a ROUTER socket.
 
 A lane answers its client's requests one after another, so their order is kept; lanes run side by
-side, so clients do not block each other.  What cannot be read or is refused is journaled and
-gets no reply, as with the real server; no bytes of a client end this one.  An error of a handler
-that nobody thought of is a bug of this server, but no reason to leave its other clients: the
-journal and the metrics say `unexpected`.
+side and take turns, so clients do not block each other, however much one of them sends.  What
+cannot be read or is refused is journaled and gets no reply, as with the real server; no bytes of a
+client end this one.  An error of a handler that nobody thought of is a bug of this server, but no
+reason to leave its other clients: the journal and the metrics say `unexpected`.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-import zmq
-import zmq.asyncio
-
-from benchserver.errors import FatalError, HarnessError
+from benchserver.errors import HarnessError
 from benchserver.refserver.core import Handler
 from benchserver.refserver.journal import Journal
 from benchserver.refserver.meter import Fate, Meter
 from benchserver.refserver.refusal import RefusalError
+from benchserver.refserver.router import READ_WITHIN_S, Frames, LostReplyError, Received, Router
 from benchserver.refserver.tasks import TaskScope
 from protocol import codec
 from protocol.dialects import V056, Dialect
@@ -36,21 +35,34 @@ MAX_LANES = 4096
 MAX_WAITING = 1024
 """Requests of one client that wait for their turn; a worker has a handful."""
 
-MAX_MESSAGE_BYTES = codec.MAX_FRAME_BYTES
-SEND_HIGH_WATER = 10_000
-"""Replies that wait for a client that does not read; more are dropped."""
+MAX_WAITING_BYTES = 256 << 20
+"""What these may have together; a single one may have more, KV data that comes inline."""
 
-LINGER_MS = 200
-"""How long the last replies may take to leave when the server stops."""
-
-
-Received = Sequence[bytes | memoryview]
-"""A request's frames; large ones, inline KV data, stay where they were received."""
-
-Frames = tuple[bytes, ...]
 Send = Callable[[Frames], Awaitable[None]]
 Tamper = Callable[[Incoming, Frames, Send], Awaitable[None]]
 """Sends a reply, or something else, or nothing."""
+
+
+@dataclass(slots=True)
+class _Lane:
+    """The requests of one client that wait for their turn."""
+
+    waiting: deque[Received] = field(default_factory=deque)
+    nbytes: int = 0
+
+    def has_room(self, nbytes: int) -> bool:
+        if not self.waiting:
+            return True
+        return len(self.waiting) < MAX_WAITING and self.nbytes + nbytes <= MAX_WAITING_BYTES
+
+    def put(self, request: Received) -> None:
+        self.waiting.append(request)
+        self.nbytes += _bytes_of(request)
+
+    def take(self) -> Received:
+        request = self.waiting.popleft()
+        self.nbytes -= _bytes_of(request)
+        return request
 
 
 class RpcServer:
@@ -64,24 +76,12 @@ class RpcServer:
         self._journal = journal
         self._meter = meter
         self._deliver = self._send
-        self._lanes: dict[bytes, deque[Received]] = {}
-        self._context = zmq.asyncio.Context()
-        self._socket = self._context.socket(zmq.ROUTER)
-        self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        self._socket.setsockopt(zmq.SNDHWM, SEND_HIGH_WATER)
-        self._socket.setsockopt(zmq.LINGER, LINGER_MS)
-        self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
+        self._lanes: dict[bytes, _Lane] = {}
+        self._router = Router()
 
     def bind(self, host: str, port: int) -> int:
         """Bind and return the port; 0 takes a free one."""
-        address = f"tcp://{f'[{host}]' if ':' in host else host}"
-        try:
-            self._socket.setsockopt(zmq.IPV6, int(":" in host))
-            self._socket.bind(f"{address}:{port or '*'}")
-            bound = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
-        except zmq.ZMQError as error:
-            raise FatalError(f"cannot listen on {address}:{port}: {error}") from error
-        return int(bound.rpartition(":")[2])
+        return self._router.bind(host, port)
 
     def tamper_with(self, tamper: Tamper | None) -> None:
         """Let every reply pass through a function that sends it, or not; None: through none."""
@@ -90,43 +90,44 @@ class RpcServer:
     async def run(self) -> None:
         """Serve until cancelled; raises what ended a lane, such as FatalError."""
         async with TaskScope() as lanes:
-            lanes.start(self._receive(lanes))
+            lanes.start(self._router.receive(partial(self._enqueue, lanes)))
             await lanes.failure
 
     def close(self) -> None:
-        """Close the socket; waits at most LINGER_MS for replies to leave."""
-        self._socket.close()
-        self._context.term()
+        """Close the socket; waits a moment for replies to leave."""
+        self._router.close()
 
-    async def _receive(self, lanes: TaskScope) -> None:
-        while True:
-            identity, *frames = await self._socket.recv_multipart(copy=False)
-            self._enqueue(identity.bytes, [_content(frame) for frame in frames], lanes)
-
-    def _enqueue(self, identity: bytes, frames: Received, lanes: TaskScope) -> None:
-        lane = self._lanes.get(identity)
-        if lane is not None and len(lane) >= MAX_WAITING:
-            self._meter.count(None, Fate.DROPPED)
-            self._journal.line(f"a client has {MAX_WAITING} requests waiting; one is dropped")
-        elif lane is not None:
-            lane.append(frames)
-        elif len(self._lanes) >= MAX_LANES:
-            self._meter.count(None, Fate.DROPPED)
-            self._journal.line(f"{MAX_LANES} clients are waiting; a request is dropped")
+    def _enqueue(self, lanes: TaskScope, client: bytes, request: Received) -> None:
+        lane = self._lanes.get(client)
+        if lane is None and len(self._lanes) < MAX_LANES:
+            lane = self._lanes[client] = _Lane()
+            lanes.start(self._work_off(client, lane))
+        if lane is None:
+            self._drop(1, f"{MAX_LANES} clients are waiting")
+        elif lane.has_room(_bytes_of(request)):
+            lane.put(request)
         else:
-            self._lanes[identity] = deque([frames])
-            lanes.start(self._work_off(identity))
+            self._drop(1, f"a client has {len(lane.waiting)} requests of {lane.nbytes} B waiting")
 
-    async def _work_off(self, identity: bytes) -> None:
-        """Answer one client's requests until none is left."""
-        lane = self._lanes[identity]
+    def _drop(self, count: int, reason: str) -> None:
+        for _ in range(count):
+            self._meter.count(None, Fate.DROPPED)
+        self._journal.line(f"{reason}; dropped: {count}")
+
+    async def _work_off(self, client: bytes, lane: _Lane) -> None:
+        """Answer one client's requests until none is left; others have their turn in between."""
         try:
-            while lane:
-                await self._answer(identity, lane.popleft())
+            while lane.waiting:
+                if not await self._router.until_read(client):
+                    reason = f"a client has read none of its replies for {READ_WITHIN_S:g} s"
+                    self._drop(len(lane.waiting), reason)
+                    return
+                await self._answer(client, lane.take())
+                await asyncio.sleep(0)
         finally:
-            del self._lanes[identity]
+            del self._lanes[client]
 
-    async def _answer(self, identity: bytes, frames: Received) -> None:
+    async def _answer(self, client: bytes, frames: Received) -> None:
         op = None
         try:
             request = codec.decode_request(self._dialect, frames)
@@ -137,10 +138,11 @@ class RpcServer:
                 raise RefusalError(f"{op.value} is not served in this transfer mode")
             with self._meter.timed(op):
                 reply = await self._reply(request, handler)
-            sent = await self._deliver(identity, request, reply)
+            sent = await self._deliver(client, request, reply)
         except (RemoteProtocolError, RefusalError) as error:
             self._meter.count(op, Fate.REFUSED)
-            self._journal.line(f"refused: {error}")
+            who = f"client {client.hex()}: " if op is None else ""
+            self._journal.line(f"refused: {who}{error}")
         except HarnessError:
             raise
         except Exception as error:  # noqa: BLE001 - one bug must not end what others rely on
@@ -149,24 +151,23 @@ class RpcServer:
         else:
             self._meter.count(op, Fate.ANSWERED if sent else Fate.UNANSWERED)
 
-    async def _send(self, identity: bytes, request: Incoming, reply: Frames) -> bool:
+    async def _send(self, client: bytes, request: Incoming, reply: Frames) -> bool:
         """Send a reply and tell whether it is on its way."""
         try:
-            # Without waiting: one client that does not read must not hold up the others.
-            await self._socket.send_multipart((identity, *reply), flags=zmq.DONTWAIT)
-        except zmq.ZMQError as error:
+            self._router.send(client, reply)
+        except LostReplyError as error:
             self._journal.line(f"a reply to {request.op.value} is lost: {error}")
             return False
         return True
 
     async def _tampered(
-        self, tamper: Tamper, identity: bytes, request: Incoming, reply: Frames
+        self, tamper: Tamper, client: bytes, request: Incoming, reply: Frames
     ) -> bool:
         sent = False
 
         async def send(frames: Frames) -> None:
             nonlocal sent
-            sent = await self._send(identity, request, frames) or sent
+            sent = await self._send(client, request, frames) or sent
 
         await tamper(request, reply, send)
         return sent
@@ -210,5 +211,5 @@ def _name_of(op: Op | None) -> str:
     return "a request that cannot be read" if op is None else op.value
 
 
-def _content(frame: zmq.Frame) -> bytes | memoryview:
-    return frame.bytes if len(frame) < codec.LARGE_BYTES else frame.buffer
+def _bytes_of(request: Received) -> int:
+    return sum(map(len, request))
