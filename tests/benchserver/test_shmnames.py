@@ -37,7 +37,7 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("pid", [DEAD, os.getpid(), os.getppid()])
+@pytest.mark.parametrize("pid", [DEAD, os.getpid(), os.getppid()], ids=["dead", "us", "parent"])
 def test_what_nobody_holds_is_swept_whoever_has_its_pid_now(folder: Path, pid: int) -> None:
     name = f"bench_server_{pid}_0123456789_r255"
     (folder / name).touch()

@@ -307,6 +307,7 @@ def test_within_its_time() -> None:
     assert asyncio.run(within(work(), 30.0)) == 7
 
 
+@pytest.mark.usefixtures("never_late")
 def test_out_of_time() -> None:
     async def main() -> None:
         probe = Probe()

@@ -233,6 +233,7 @@ def test_a_version_is_printable_or_refused(text: str) -> None:
     assert version.isprintable()
 
 
+@pytest.mark.usefixtures("never_late")
 def test_no_answer_in_time() -> None:
     error = refuse(b"", timeout_s=0.05)
     assert str(error).endswith("/version: no answer within 0.05 s")

@@ -179,6 +179,7 @@ def test_answers_in_another_order_reach_their_calls() -> None:
     run(main)
 
 
+@pytest.mark.usefixtures("never_late")
 def test_no_answer_in_time_and_then_a_late_one() -> None:
     async def main() -> None:
         async with linked(timeout_ns=50 * NS_PER_MS) as link:
