@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import ipaddress
 import os
 import re
 import stat
@@ -317,16 +316,6 @@ def _split(url: str, option: str) -> SplitResult:
 
 def _is_plain(url: str) -> bool:
     return url.isascii() and not any(c.isspace() for c in url)
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether a host name or address is this machine's loopback."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def check_output_path(option: str, path: str) -> None:

@@ -35,16 +35,16 @@ from benchserver.client import discovery
 from benchserver.client.http import API_ERRORS, HttpApi
 from benchserver.client.keys import KeyMaker
 from benchserver.client.lookups import LookupDesk
+from benchserver.client.names import in_url
 from benchserver.client.rpc import CallFailedError, RpcClient
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.config import (
     RunConfig,
-    TransferChoice,
     check_against_chunk,
     check_against_l1,
     check_config,
 )
-from benchserver.errors import FatalError, ServerGoneError, UsageError, one_line
+from benchserver.errors import FatalError, ServerGoneError, one_line
 from benchserver.kv.placement import RankDevice
 from benchserver.kv.segment import WorkCancelledError
 from benchserver.load.probes import Probe, Probing
@@ -116,6 +116,8 @@ class Run:
         self._context = zmq.Context()
         self.threads = Threads(_threads(config))
         """They may be at work still when the run has ended."""
+        self._rpc_address = ""
+        """Where --rpc-url is, once that has been looked up."""
         self._http: HttpApi | None = None
         self._rpcs: list[RpcClient] = []
         self._workforce: Workforce | None = None
@@ -216,20 +218,15 @@ class Run:
         self._reporter.note(
             f"Connecting to LMCache MP Server at {config.rpc_url} (mode={config.mode}) ..."
         )
-        host = parts.hostname or ""
-        if config.transfer is not TransferChoice.ENGINE_DRIVEN and not discovery.is_local(host):
-            raise UsageError(
-                f"--rpc-url {config.rpc_url}: {host} is not this machine, and lmcache_driven "
-                "transfer shares memory with the server; run on its host, or use "
-                "--transfer-mode engine_driven against a server without a shared-memory pool"
-            )
-        await discovery.await_port(
+        host, port = parts.hostname or "", parts.port or 0
+        address = await discovery.reach(
             host,
-            parts.port or 0,
+            port,
             clock=self._clock,
             wait_s=config.wait_ready_s,
             timeout_s=config.timeout_s,
         )
+        self._rpc_address = f"tcp://{in_url(address)}:{port}"
         self._http = HttpApi(
             config.http_url,
             timeout_s=config.timeout_s,
@@ -258,8 +255,20 @@ class Run:
         return dialect
 
     async def _first_call(self, dialect: Dialect) -> None:
-        """GET_CHUNK_SIZE, and whatever can be checked once it is known."""
+        """GET_CHUNK_SIZE, and whatever can be checked once it is known.
+
+        Of a wrong release it could be CLEAR: first the release is confirmed, unless it was found
+        out by questions anyway.
+        """
         rpc = self._open_rpc(dialect, rank=0)
+        if self._config.server_release or discovery.dialect_of_version(self._server.version):
+            await discovery.confirm_release(
+                rpc,
+                self._config,
+                self._server.version,
+                lambda question: self._new_rpc(question, rank=0),
+                self._reporter.note,
+            )
         try:
             reply = await rpc.call(Op.GET_CHUNK_SIZE)
         except CallFailedError as error:
@@ -323,6 +332,7 @@ class Run:
             clock=self._clock,
             timeout_ns=int(self._config.timeout_s * NS_PER_S),
             observer=observe,
+            address=self._rpc_address,
         )
 
     async def _set_up_workers(self, dialect: Dialect) -> Workforce:

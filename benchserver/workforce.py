@@ -285,7 +285,10 @@ class Workforce:
         """Return what a server needs to map a rank's memory."""
         handles = self._choice is TransferChoice.LMCACHE_DRIVEN
         if self._config.mode == "cpu" or not handles:
-            return "it must run on this host, as this user, with this /dev/shm"
+            return (
+                "it must run on this host, as this user, and share our /dev/shm, as containers do "
+                "with --ipc=host; another host can be spoken to in engine_driven mode"
+            )
         container = (
             "; in a container, share our IPC namespace (--ipc=host), or use --cuda-ipc driver"
             if self._config.cuda_ipc == "torch"

@@ -81,6 +81,8 @@ class Dialect:
         that it found.
     refuses_unregistered: STORE and RETRIEVE of an unknown instance are answered with False; else
         not at all.
+    told_by: the operation that these releases answer at once, and whose number and frames do no
+        harm to any other: see `protocol.probe.confirmation`.
     """
 
     name: str
@@ -100,6 +102,7 @@ class Dialect:
     unregister_answered: bool = True
     lookup_keeps_part: bool = False
     refuses_unregistered: bool = True
+    told_by: Op = Op.WAIT_PREFETCH_STATUS
 
     @property
     def keys_name_readers(self) -> bool:
@@ -375,6 +378,7 @@ V047 = replace(
     releases=("0.4.7",),
     ops=_rows(_SHAPES_047, _IDS_047),
     unregister_answered=False,
+    told_by=Op.PING,
 )
 V046 = replace(
     V047,
@@ -383,6 +387,7 @@ V046 = replace(
     ops=_rows(_SHAPES_046, _IDS_046),
     maps_cpu=False,
     unregister_answered=True,
+    told_by=Op.NOOP,
 )
 V045 = replace(
     V046,
@@ -391,6 +396,7 @@ V045 = replace(
     ops=_rows(_SHAPES_046, _IDS_043),
     verified=False,
     engine_driven=False,
+    told_by=Op.GET_CHUNK_SIZE,
 )
 V044 = replace(
     V045,
@@ -406,8 +412,20 @@ V043 = replace(
     ops=_rows(_SHAPES_043, _IDS_043),
     key_fields=_KEY_FIELDS_041,
 )
-V042 = replace(V043, name="0.4.2", releases=("0.4.2",), ops=_rows(_SHAPES_041, _IDS_042))
-V041 = replace(V042, name="0.4.1", releases=("0.4.1",), ops=_rows(_SHAPES_041, _IDS_041))
+V042 = replace(
+    V043,
+    name="0.4.2",
+    releases=("0.4.2",),
+    ops=_rows(_SHAPES_041, _IDS_042),
+    told_by=Op.PING,
+)
+V041 = replace(
+    V042,
+    name="0.4.1",
+    releases=("0.4.1",),
+    ops=_rows(_SHAPES_041, _IDS_041),
+    told_by=Op.NOOP,
+)
 
 DIALECTS: tuple[Dialect, ...] = (
     V057,

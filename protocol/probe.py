@@ -146,6 +146,34 @@ def _since_053() -> Probe:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirmation:
+    """The one question that tells whether a peer has the operation numbers of a dialect."""
+
+    op: Op
+    args: tuple[Any, ...]
+
+    def fits(self, result: Any) -> bool:
+        """Tell whether a well-formed result is that of the dialect's releases.
+
+        GET_CHUNK_SIZE of 0.5.0 has the number of PING in 0.4.7.
+        """
+        if self.op is Op.PING:
+            return result is True
+        return result == "OK" if self.op is Op.NOOP else True
+
+
+def confirmation(dialect: Dialect) -> Confirmation:
+    """Return the question that must be answered before anything else is sent to a named release.
+
+    A peer of other numbers could clear its cache at GET_CHUNK_SIZE, or end.  On every release this
+    question is within the range of its numbers, and either does nothing or is refused for its
+    frames.
+    """
+    waits = dialect.told_by is Op.WAIT_PREFETCH_STATUS
+    return Confirmation(op=dialect.told_by, args=(PROBE_REQUEST, 0.0) if waits else ())
+
+
 _EMPTY_RANGE = CacheKey(
     model_name=PROBE_REQUEST,
     world_size=1,

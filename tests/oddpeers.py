@@ -86,6 +86,10 @@ def closed() -> Iterator[int]:
 
 _NO_RELEASE = "the server's release is unknown: "
 _NO_ZMQ = "something listens at --rpc-url, but it does not speak ZMQ: no LMCache MP server is there"
+_SILENT = (
+    "something listens at --rpc-url, but it has not spoken ZMQ yet: the server is frozen (stopped, "
+    "or without a CPU), or it is no LMCache MP server; "
+)
 
 ODD_PEERS: Mapping[str, tuple[Callable[[], AbstractContextManager[int]], str]] = {
     "silent": (lambda: router(None), f"{_NO_RELEASE}it answers no question that an LMCache MP"),
@@ -100,6 +104,6 @@ ODD_PEERS: Mapping[str, tuple[Callable[[], AbstractContextManager[int]], str]] =
     ),
     "HTTP": (lambda: tcp(b"HTTP/1.1 400 Bad Request\r\n\r\n"), _NO_ZMQ),
     "gRPC": (lambda: tcp(b"\0\0\0\4\0\0\0\0\0"), _NO_ZMQ),
-    "mute": (lambda: tcp(None), _NO_ZMQ),
+    "mute": (lambda: tcp(None), _SILENT),
 }
 """How to start each, and in which words it is refused."""

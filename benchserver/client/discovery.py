@@ -10,20 +10,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import socket
 from collections.abc import Callable
 from typing import Any
 
 from benchserver.client.http import API_ERRORS, HttpApi
+from benchserver.client.names import UnresolvedError, addresses_of, in_url, unresolved
 from benchserver.client.rpc import BadAnswerError, CallFailedError, NoAnswerError, RpcClient
 from benchserver.clock import NS_PER_S, Clock
-from benchserver.config import RunConfig, TransferChoice, is_loopback
+from benchserver.config import RunConfig, TransferChoice
 from benchserver.errors import FatalError, UsageError, one_line, os_reason
+from benchserver.tasks import OutOfTimeError, within
 from protocol.bounds import MAX_SLOTS
 from protocol.dialects import DIALECTS, V056, Dialect, dialect_of, known_releases, release_of
 from protocol.errors import LocalProtocolError, RemoteProtocolError
 from protocol.ops import Op
-from protocol.probe import NO_ANSWER, Group, Question, probe
+from protocol.probe import NO_ANSWER, Group, Question, confirmation, probe
 
 _RETRY_NS = NS_PER_S // 4
 _PROBE_ANSWER_WITHIN_S = 3.0
@@ -34,30 +35,60 @@ _NO_ZMQ = (
     "something listens at --rpc-url, but it does not speak ZMQ: no LMCache MP server is there "
     "(is it the HTTP port, or a gRPC server?); correct --rpc-url"
 )
+_SILENT = (
+    "something listens at --rpc-url, but it has not spoken ZMQ yet: the server is frozen (stopped, "
+    "or without a CPU), or it is no LMCache MP server; see its log, or correct --rpc-url"
+)
 
 
-async def await_port(
-    host: str, port: int, *, clock: Clock, wait_s: float, timeout_s: float
-) -> None:
-    """Return once something listens; FatalError if nothing does within `wait_s`."""
+async def reach(host: str, port: int, *, clock: Clock, wait_s: float, timeout_s: float) -> str:
+    """Return the address of a host at which something listens.
+
+    Raises FatalError if nothing does within `wait_s`, or if its name does not resolve.
+    """
     deadline_ns = clock.now_ns() + int(wait_s * NS_PER_S)
     while True:
         try:
-            _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), timeout_s)
-        except (OSError, asyncio.TimeoutError, TimeoutError) as error:
+            return await _reach_once(host, port, timeout_s)
+        except _UnreachableError as error:
             if clock.now_ns() >= deadline_ns:
-                reason = os_reason(error) if isinstance(error, OSError) else "no answer"
-                shown = f"[{host}]" if ":" in host else host
                 raise FatalError(
-                    f"cannot reach the server at tcp://{shown}:{port} ({reason}); start it, "
+                    f"cannot reach the server at tcp://{in_url(host)}:{port}{error}; start it, "
                     "correct --rpc-url, or give it time with --wait-ready SECS"
                 ) from error
-            await clock.sleep_ns(_RETRY_NS)
+        await clock.sleep_ns(_RETRY_NS)
+
+
+class _UnreachableError(Exception):
+    """Nothing listens there now; the text says why, behind the address."""
+
+
+async def _reach_once(host: str, port: int, timeout_s: float) -> str:
+    try:
+        addresses = await within(addresses_of(host), timeout_s)
+    except OutOfTimeError as error:
+        late = unresolved(host, f"no answer to that within {timeout_s:g} s{error.ours}")
+        raise _UnreachableError(f": {late}") from error
+    except UnresolvedError as error:
+        raise _UnreachableError(f": {error}") from error
+    reasons: list[str] = []
+    for address in addresses:
+        try:
+            await within(_connect(address, port), timeout_s / len(addresses))
+        except OutOfTimeError as error:
+            reasons.append(f"no answer{error.ours}")
+        except OSError as error:
+            reasons.append(os_reason(error))
         else:
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
-            return
+            return address
+    raise _UnreachableError(f" ({', '.join(dict.fromkeys(reasons))})")
+
+
+async def _connect(address: str, port: int) -> None:
+    _, writer = await asyncio.open_connection(address, port)
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
 
 
 async def read_version(http: HttpApi, *, clock: Clock, wait_s: float) -> str:
@@ -126,7 +157,7 @@ async def _answer_to(
         reply = await rpc.call(Op.NOOP, *question.args, timeout_ns=timeout_ns)
     except NoAnswerError:
         if not rpc.greeted:
-            raise FatalError(_NO_ZMQ) from None
+            raise FatalError(_unspoken(rpc)) from None
         return NO_ANSWER
     except BadAnswerError as error:
         raise FatalError(
@@ -138,6 +169,67 @@ async def _answer_to(
     finally:
         await rpc.close()
     return reply.result
+
+
+def _unspoken(rpc: RpcClient) -> str:
+    """Say what it is that has not spoken ZMQ."""
+    return _NO_ZMQ if rpc.spoke_otherwise else _SILENT
+
+
+async def confirm_release(
+    rpc: RpcClient,
+    config: RunConfig,
+    version: str,
+    open_rpc: Callable[[Dialect], RpcClient],
+    note: Callable[[str], None],
+) -> None:
+    """See that the peer has the operation numbers of the release that was named, or FatalError.
+
+    One question, which a right server answers at once and no other is harmed by.  Where the answer
+    is not that of the release, the harmless questions of the probe tell which one it is.
+    """
+    question = confirmation(rpc.dialect)
+    try:
+        reply = await rpc.call(question.op, *question.args)
+    except (NoAnswerError, BadAnswerError) as error:
+        if not rpc.greeted:
+            raise FatalError(_unspoken(rpc)) from error
+        answer = str(error)
+    except CallFailedError as error:
+        raise FatalError(error.reason if rpc.greeted else _NO_ZMQ) from error
+    else:
+        if question.fits(reply.result):
+            return
+        answer = f"{question.op.name}: answered {one_line(ascii(reply.result), 40)}"
+    note(f"It does not answer as release {rpc.dialect.name}: asking harmless questions ...")
+    timeout_s = min(config.timeout_s, _PROBE_ANSWER_WITHIN_S)
+    try:
+        group = await ask_group(open_rpc, timeout_ns=int(timeout_s * NS_PER_S))
+    except FatalError as error:
+        raise FatalError(
+            f"{config.rpc_url} is reachable, but {one_line(answer, 160)}; it is no LMCache MP "
+            f"server of release {rpc.dialect.name}, or its RPC thread is dead"
+        ) from error
+    raise FatalError(_two_releases(rpc.dialect, config, version, group, answer))
+
+
+def _two_releases(
+    dialect: Dialect, config: RunConfig, version: str, group: Group, answer: str
+) -> str:
+    """Say which releases do not fit, in one line."""
+    rpc = f"{config.rpc_url} answers as release {group.releases}"
+    if group.dialect is not None and _numbering(group.dialect) == _numbering(dialect):
+        return f"{rpc}, but {one_line(answer, 160)}; is it overloaded?"
+    if config.server_release:
+        return (
+            f"--server-release {config.server_release}, but {rpc}, whose operations have other "
+            "numbers; leave the option out, or correct --rpc-url"
+        )
+    return (
+        f"--rpc-url and --url are two different releases: {config.http_url} says version "
+        f"{one_line(version, 60)}, {rpc}; correct one of them (nothing was sent that could "
+        "change it)"
+    )
 
 
 def said_dialect(said: str, version: str = "") -> Dialect:
@@ -160,9 +252,9 @@ def said_dialect(said: str, version: str = "") -> Dialect:
     return dialect
 
 
-def _numbering(dialect: Dialect) -> int:
-    """Return the number that has moved with all others, as operations were added."""
-    return dialect.ops[Op.GET_CHUNK_SIZE].id
+def _numbering(dialect: Dialect) -> tuple[int, int]:
+    """Return the numbers that have moved with all others, as operations were added."""
+    return dialect.ops[Op.GET_CHUNK_SIZE].id, dialect.ops[Op.NOOP].id
 
 
 def dialect_of_version(version: str) -> Dialect | None:
@@ -222,21 +314,6 @@ def _is_newer(release: str, than: Dialect) -> bool:
         return tuple(int(part) for part in re.findall(r"\d+", text)[:3])
 
     return bool(release) and numbers(release) >= numbers(than.name)
-
-
-def is_local(host: str) -> bool:
-    """Tell whether a host is this machine: its address can be bound here."""
-    if is_loopback(host):
-        return True
-    try:
-        infos = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
-    except OSError:
-        return False
-    for family, kind, proto, _, address in infos:
-        with contextlib.suppress(OSError), socket.socket(family, kind, proto) as probe:
-            probe.bind(address)
-            return True
-    return False
 
 
 _SERVED = {"gpu": "lmcache_driven", "non_gpu": "engine_driven"}

@@ -232,6 +232,7 @@ class RpcClient:
             except zmq.Again:
                 return
             if frames is not None:
+                self.greeted = True  # the monitor may be behind
                 self._handle(self._session.receive(frames, now_ns=self._clock.now_ns()))
             if self._loop.time() > until_s:
                 break

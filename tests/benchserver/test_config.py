@@ -20,7 +20,6 @@ from benchserver.config import (
     check_against_l1,
     check_config,
     check_output_path,
-    is_loopback,
     normalize_http_url,
     normalize_rpc_url,
     same_file,
@@ -271,23 +270,6 @@ def test_any_text_is_a_url_or_a_usage_error(text: str) -> None:
             url = normalize(text)
             assert normalize(url) == url
             assert urlsplit(url).hostname
-
-
-@pytest.mark.parametrize(
-    ("host", "loopback"),
-    [
-        ("localhost", True),
-        ("127.0.0.1", True),
-        ("127.8.9.10", True),
-        ("::1", True),
-        ("0.0.0.0", False),
-        ("10.0.0.1", False),
-        ("localhost.example", False),
-        ("", False),
-    ],
-)
-def test_loopback(host: str, loopback: bool) -> None:
-    assert is_loopback(host) is loopback
 
 
 def test_output_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,8 +66,6 @@ def getaddrinfo(*_, **__):
     {NOW}
     time.sleep(60)
 socket.getaddrinfo = getaddrinfo
-from benchserver.client import discovery
-discovery.is_local = lambda host: True
 """
 
 CHILD_STARTS = f"""

@@ -7,9 +7,10 @@ import pytest
 
 from protocol.dialects import DIALECTS, Dialect, OpRow, dialect_of
 from protocol.errors import RemoteProtocolError
+from protocol.keys import CacheKey
 from protocol.messages import VOID
 from protocol.ops import Op
-from protocol.probe import NO_ANSWER, Group, Question, probe
+from protocol.probe import NO_ANSWER, Group, Question, confirmation, probe
 
 HIGHEST_IDS = {
     "0.4.1": 19,
@@ -30,6 +31,7 @@ HIGHEST_IDS = {
 
 ANSWERS = {
     Op.QUERY_PREFETCH_LOOKUP_HITS: 0,
+    Op.WAIT_PREFETCH_STATUS: 0,
     Op.GET_EXPERIMENTAL: ["kv_event_stream"],
     Op.NOOP: "OK",
     Op.PING: True,
@@ -56,6 +58,9 @@ class Server:
         return NO_ANSWER
 
     def refuses_key(self, row: OpRow, question: Question) -> bool:
+        if not isinstance(question.args[0], CacheKey):
+            return True
+
         def names(key: Any) -> set[str]:
             return set(key.kind.to_wire(question.args[0]))
 
@@ -157,3 +162,39 @@ def test_a_question_is_a_dialect_of_one_operation() -> None:
     dialect: Dialect = question.dialect
     assert {op: row.id for op, row in dialect.ops.items()} == {Op.NOOP: 8}
     assert dialect.ops[Op.NOOP].pending
+
+
+RELEASES = [release for dialect in DIALECTS for release in dialect.releases]
+
+
+def numbers(release: str) -> tuple[int | None, ...]:
+    """Return what tells generations of operation numbers apart."""
+    ops = dialect_of(release).ops
+    return tuple(ops[op].id if op in ops else None for op in (Op.GET_CHUNK_SIZE, Op.PING, Op.NOOP))
+
+
+def confirms(named: str, server: Server) -> bool:
+    """Ask a server of one release what confirms another, or the same."""
+    dialect = dialect_of(named)
+    question = confirmation(dialect)
+    row = dialect.ops[question.op]
+    answer = server.answer(Question(row=row, args=question.args))
+    if answer is NO_ANSWER or row.result is None:
+        return False
+    try:
+        return question.fits(row.result.from_wire(answer))
+    except RemoteProtocolError:
+        return False
+
+
+@pytest.mark.parametrize("there", RELEASES)
+@pytest.mark.parametrize("named", RELEASES)
+def test_a_release_is_confirmed_without_harm_to_any_other(named: str, there: str) -> None:
+    """The model fails the test for a CLEAR, an effect of any kind, or a number beyond its own."""
+    assert confirms(named, Server(there)) is (numbers(named) == numbers(there))
+
+
+def test_what_confirms_is_within_the_numbers_of_all_releases() -> None:
+    ids = {confirmation(d).op: d.ops[confirmation(d).op].id for d in DIALECTS}
+    assert max(d.ops[confirmation(d).op].id for d in DIALECTS) <= min(HIGHEST_IDS.values())
+    assert Op.CLEAR not in ids

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, cast
 
@@ -14,14 +16,14 @@ import zmq
 from benchserver.client import discovery
 from benchserver.client.discovery import (
     ask_group,
-    await_port,
     check_groups,
     check_slots,
     choose_dialect,
     choose_transfer,
+    confirm_release,
     dialect_of_group,
     dialect_of_version,
-    is_local,
+    reach,
     read_version,
     said_dialect,
 )
@@ -78,7 +80,13 @@ def test_what_is_said_wins_over_the_version(said: str, version: str) -> None:
 
 @pytest.mark.parametrize(
     ("said", "version"),
-    [("0.4.6", "0.4.7"), ("0.4.7", "0.5.0-g12"), ("0.4.2", "0.4.3"), ("0.5.3", "0.4.7")],
+    [
+        ("0.4.6", "0.4.7"),
+        ("0.4.7", "0.5.0-g12"),
+        ("0.4.2", "0.4.3"),
+        ("0.5.3", "0.4.7"),
+        ("0.4.1", "0.4.2"),
+    ],
 )
 def test_what_is_said_cannot_clear_a_cache(said: str, version: str) -> None:
     with pytest.raises(UsageError) as caught:
@@ -303,36 +311,79 @@ def test_modes_that_are_not_served(
     assert str(caught.value) == reason
 
 
-@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.1.2.3", "::1", "0.0.0.0"])
-def test_hosts_that_are_here(host: str) -> None:
-    assert is_local(host)
+@contextlib.contextmanager
+def names(monkeypatch: pytest.MonkeyPatch, **addresses: str) -> Iterator[list[str]]:
+    """Let these names alone resolve, to one address each; yields what was asked for."""
+    asked: list[str] = []
+
+    def getaddrinfo(host: str, *_: object, **__: object) -> list[tuple[object, ...]]:
+        asked.append(host)
+        if host not in addresses:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        family = socket.AF_INET6 if ":" in addresses[host] else socket.AF_INET
+        return [(family, socket.SOCK_STREAM, 6, "", (addresses[host], 0))]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(socket, "getaddrinfo", getaddrinfo)
+        yield asked
 
 
-@pytest.mark.parametrize("host", ["192.0.2.1", "2001:db8::1"])
-def test_hosts_that_are_elsewhere(host: str) -> None:
-    assert not is_local(host)
+def test_a_host_without_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    with names(monkeypatch), pytest.raises(FatalError) as caught:
+        asyncio.run(reach("host.example", 1, clock=VirtualClock(), wait_s=0, timeout_s=5))
+    assert str(caught.value) == (
+        "cannot reach the server at tcp://host.example:1: the name host.example does not resolve "
+        "(Name or service not known); start it, correct --rpc-url, or give it time with "
+        "--wait-ready SECS"
+    )
 
 
-@pytest.fixture
-def _no_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no name resolve, whatever this machine's resolver says."""
-
-    def getaddrinfo(*args: object, **kwargs: object) -> None:
-        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-
-    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+def test_a_name_is_waited_for_as_a_port_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = VirtualClock()
+    with names(monkeypatch) as asked, pytest.raises(FatalError, match="does not resolve"):
+        asyncio.run(reach("host.example", 1, clock=clock, wait_s=1.0, timeout_s=5))
+    assert clock.now_ns() == NS_PER_S
+    assert asked == ["host.example"] * 5
 
 
-@pytest.mark.usefixtures("_no_names")
-def test_a_host_without_an_address() -> None:
-    assert not is_local("host.example")
-    reason = r"^cannot reach the server at tcp://host\.example:1 \(.*Name or service not known\); "
-    with pytest.raises(FatalError, match=reason):
-        asyncio.run(await_port("host.example", 1, clock=VirtualClock(), wait_s=0, timeout_s=5))
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_a_name_of_one_address(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as listener:
+        try:
+            listener.bind((address, 0))
+        except OSError:
+            pytest.skip(f"no {address}")
+        listener.listen()
+        port = listener.getsockname()[1]
+        real = socket.getaddrinfo
+
+        def getaddrinfo(host: str, *args: Any, **options: Any) -> Any:
+            return real(address if host == "host" else host, *args, **options)
+
+        monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+        found = asyncio.run(reach("host", port, clock=VirtualClock(), wait_s=0, timeout_s=5))
+    assert found == address
+
+
+def test_a_name_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: ended.wait(20) and [])
+    told = list[str]()
+
+    async def main() -> None:
+        try:
+            await reach("host.example", 1, clock=RealClock(), wait_s=0, timeout_s=0.1)
+        except FatalError as error:
+            told.append(str(error))
+        ended.set()  # the loop waits for its threads, as the bench does not
+
+    asyncio.run(asyncio.wait_for(main(), 10))
+    assert "the name host.example does not resolve (no answer to that within 0.1 s)" in told[0]
 
 
 def wait_for(port: int, clock: VirtualClock, wait_s: float) -> None:
-    asyncio.run(await_port("127.0.0.1", port, clock=clock, wait_s=wait_s, timeout_s=5))
+    waiting = reach("127.0.0.1", port, clock=clock, wait_s=wait_s, timeout_s=5)
+    assert asyncio.run(waiting) == "127.0.0.1"
 
 
 @pytest.mark.parametrize(("wait_s", "waited_ns"), [(0.0, 0), (1.0, NS_PER_S), (0.9, NS_PER_S)])
@@ -502,6 +553,85 @@ def test_a_server_that_goes_while_it_is_asked() -> None:
             await listener.wait_closed()
 
     asyncio.run(main())
+
+
+# The peer at --rpc-url is of the release that --url or the user names
+
+
+async def confirmed(port: int, config: RunConfig, named: Dialect, version: str) -> list[str]:
+    """Confirm a release at a port; return the notes."""
+    context, notes = zmq.Context[zmq.Socket[bytes]](), list[str]()
+
+    def open_rpc(dialect: Dialect) -> RpcClient:
+        return RpcClient(
+            context,
+            f"tcp://127.0.0.1:{port}",
+            dialect,
+            clock=RealClock(),
+            timeout_ns=int(config.timeout_s * NS_PER_S),
+            observer=lambda event: None,
+        )
+
+    rpc = open_rpc(named)
+    try:
+        await confirm_release(rpc, config, version, open_rpc, notes.append)
+    finally:
+        await rpc.close()
+        context.destroy(linger=0)
+    return notes
+
+
+def test_every_release_is_confirmed_at_once(make_config: Callable[..., RunConfig]) -> None:
+    async def main() -> None:
+        for release in spoken_releases():
+            async with serving(release=release) as site:
+                dialect = dialect_of(release)
+                assert await confirmed(site.rpc_port, make_config(), dialect, release) == []
+                assert site.lines == []
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("named", "there"), [("0.4.7", "0.5.0"), ("0.5.6", "0.4.7")])
+def test_two_different_releases(
+    make_config: Callable[..., RunConfig], named: str, there: str
+) -> None:
+    async def main(config: RunConfig) -> str:
+        async with serving(release=there) as site:
+            with pytest.raises(FatalError) as caught:
+                await confirmed(site.rpc_port, config, dialect_of(named), f"{named}-gabc")
+            assert all("refused" in line for line in site.lines)
+        return str(caught.value)
+
+    text = asyncio.run(main(make_config(timeout_s=0.5)))
+    answers = {"0.5.0": "0.5.0 to 0.5.2"}.get(there, there)
+    assert text == (
+        f"--rpc-url and --url are two different releases: http://localhost:8080 says version "
+        f"{named}-gabc, tcp://localhost:5555 answers as release {answers}; correct one of them "
+        "(nothing was sent that could change it)"
+    )
+    text = asyncio.run(main(make_config(timeout_s=0.5, server_release=named)))
+    assert text == (
+        f"--server-release {named}, but tcp://localhost:5555 answers as release {answers}, whose "
+        "operations have other numbers; leave the option out, or correct --rpc-url"
+    )
+
+
+@pytest.mark.parametrize("kind", ODD_PEERS)
+def test_who_is_no_server_confirms_nothing(
+    make_config: Callable[..., RunConfig], kind: str
+) -> None:
+    peer, words = ODD_PEERS[kind]
+    with peer() as port, pytest.raises(FatalError) as caught:
+        asyncio.run(confirmed(port, make_config(timeout_s=0.2), V056, "0.5.6"))
+    text = str(caught.value)
+    if "listens at --rpc-url" in words:
+        assert text.startswith(words)
+    else:
+        assert text.startswith("tcp://localhost:5555 is reachable, but WAIT_PREFETCH_STATUS: ")
+        assert text.endswith(
+            "it is no LMCache MP server of release 0.5.6, or its RPC thread is dead"
+        )
 
 
 GREETING = b"\xff\0\0\0\0\0\0\0\1\x7f\3\0NULL" + bytes(16) + b"\0" + bytes(31)
