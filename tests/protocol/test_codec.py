@@ -198,6 +198,16 @@ CASES = [
     Case(op=Op.GET_CHUNK_SIZE, op_frame=b"\x15", result=256, body=b"\xcd\x01\x00"),
     Case(op=Op.PING, args=(7,), op_frame=b"\x16", payload=(b"\x07",), result=True, body=b"\xc3"),
     Case(op=Op.PING, args=(None,), op_frame=b"\x16", payload=(b"\xc0",), result=True, body=b"\xc3"),
+    Case(
+        op=Op.REPORT_BLOCK_ALLOCATION,
+        args=(7, "m", [{"req_id": "r", "new_block_ids": [1, 2], "new_token_ids": [300]}]),
+        op_frame=b"\x17",
+        payload=(
+            b"\x07",
+            b"\xa1m",
+            b"\x91\x83\xa6req_id\xa1r\xadnew_block_ids\x92\x01\x02\xadnew_token_ids\x91\xcd\x01\x2c",
+        ),
+    ),
     Case(op=Op.GET_EXPERIMENTAL, op_frame=b"\x20", result=["x"], body=b"\x91\xa1x"),
     Case(op=Op.NOOP, op_frame=b"\x18", result="OK", body=b"\xa2OK"),
 ]
@@ -336,7 +346,7 @@ def test_a_dialect_without_names_takes_numbers_only() -> None:
     [
         (b"\x00", "0"),
         (b"\x0b", "11"),
-        (b"\x17", "23"),
+        (b"\x19", "25"),
         (b"\x28", "40"),
         (b"\xff", "-1"),
         (b"\xcd\x27\x0f", "9999"),
