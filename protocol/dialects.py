@@ -77,6 +77,8 @@ class Dialect:
         0.5.6 alone; older servers map them too, but from pickles that we do not write.
     engine_driven: the engine-driven operations exist.
     unregister_answered: a CPU server answers UNREGISTER_KV_CACHE.
+    lookup_reads_end: a LOOKUP ends at its key's `end`; 0.5.5 and before look up all tokens that the
+        key brings (measured).
     lookup_keeps_part: a LOOKUP that ends between the ranks of one chunk keeps the locks of those
         that it found.
     refuses_unregistered: STORE and RETRIEVE of an unknown instance are answered with False; else
@@ -100,6 +102,7 @@ class Dialect:
     maps_cuda: bool = True
     engine_driven: bool = True
     unregister_answered: bool = True
+    lookup_reads_end: bool = True
     lookup_keeps_part: bool = False
     refuses_unregistered: bool = True
     told_by: Op = Op.WAIT_PREFETCH_STATUS
@@ -353,6 +356,7 @@ V055 = replace(
     ops=_rows(_SHAPES_055, _IDS_055),
     op_names=False,
     maps_cuda=False,
+    lookup_reads_end=False,
 )
 V054 = replace(
     V055,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -50,6 +51,8 @@ class LookupOps:
     async def _lookup(self, args: Sequence[Any]) -> Any:
         key: CacheKey = args[0]
         core, now_ns = self._core, self._core.clock.now_ns()
+        if not core.config.dialect.lookup_reads_end:
+            key = replace(key, end=len(key.token_ids))
         tokens = min(max(0, key.end), len(key.token_ids))
         core.lookups.requested_chunks += tokens // core.config.chunk_size
         if not core.registry.knows(key.model_name, key.world_size):

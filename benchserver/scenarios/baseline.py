@@ -322,9 +322,15 @@ class Baseline:
         await self._settle(work, request)
 
     async def _ask_shorter(self, work: SequencePlan) -> None:
-        """LOOKUP all chunks but the last, and end the request."""
+        """LOOKUP all chunks but the last, and end the request.
+
+        A server that reads no end is given no more tokens.
+        """
         chunks = self._chunks - 1
-        request = self._open(work, Pass.BOUNDS.value, end=chunks * self._chunk_tokens)
+        end = chunks * self._chunk_tokens
+        if not self._workers[0].rpc.dialect.lookup_reads_end:
+            work = replace(work, tokens=work.tokens[:end])
+        request = self._open(work, Pass.BOUNDS.value, end=end)
         await self._look_up(work, request, Pass.BOUNDS, expected=chunks)
         await self._settle(work, request)
 

@@ -27,7 +27,7 @@ from protocol.handles import CPU_EVENT_STUB, CpuShmHandle, contiguous_strides
 from protocol.messages import VOID, Incoming, Reply, TransferResult
 from protocol.ops import Op
 from protocol.session import ClientSession
-from tests.httpstage import WITHIN_S, Site, engine_of, key, serving
+from tests.httpstage import CHUNK, WITHIN_S, Site, engine_of, key, serving
 
 SPOKEN = spoken_releases()
 BLOCKS, BS, HIDDEN = 8, 16, 4
@@ -199,6 +199,21 @@ def test_a_transfer_of_an_unregistered_instance(release: str) -> None:
                 assert await client.call(op, **values) == TransferResult(event=b"", ok=False)
             else:
                 assert await client.is_silent(op, **values)
+
+    play(scene, release)
+
+
+@pytest.mark.parametrize("release", SPOKEN)
+def test_a_lookup_ends_at_its_end_or_with_its_tokens(release: str) -> None:
+    """Releases before 0.5.6 look up all tokens that the key brings."""
+
+    async def scene(site: Site, client: Client) -> None:
+        values = {"worker_id": None, "end": CHUNK}
+        values |= {"num_kv_readers": 1} if dialect_of(release).keys_name_readers else {}
+        await client.call(Op.LOOKUP, key=key(2, "r", **values), tp_size=1)
+        metrics = str((await site.ask("GET", "/metrics")).document)
+        asked = 1 if release in ("0.5.6", "0.5.7rc2") else 2
+        assert f"bench_embedded_lookup_chunks_total {asked}.0" in metrics
 
     play(scene, release)
 
