@@ -12,6 +12,7 @@ import json
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import fields
 from http import HTTPStatus
 from typing import Any
@@ -21,12 +22,14 @@ from aiohttp import web
 from benchserver.errors import FatalError, UsageError
 from benchserver.refserver import checksums, objects
 from benchserver.refserver.authorization import CHALLENGE, is_authorized
+from benchserver.refserver.bodies import Bodies, BodyError
 from benchserver.refserver.core import Core
 from benchserver.refserver.cudainstance import CudaInstance
 from benchserver.refserver.cudaops import hashed as hashed_on_gpu
 from benchserver.refserver.faults.board import Switchboard
 from benchserver.refserver.faults.call import HttpAnswer
 from benchserver.refserver.journal import Journal
+from benchserver.refserver.listener import Connections, Listener, connection_limit
 from benchserver.refserver.meter import Meter
 from benchserver.refserver.metrics import CONTENT_TYPE, Exposition
 from benchserver.refserver.objects import ObjectsError
@@ -34,13 +37,12 @@ from benchserver.refserver.refusal import RefusalError
 from benchserver.refserver.registry import Instance
 from benchserver.refserver.status import config_document, status_document
 from protocol import httpapi
+from protocol.bounds import check_json
+from protocol.errors import RemoteProtocolError
 from protocol.values import clip, is_int, is_int_list
 
 LATEST = httpapi.HTTP_051
 _MAX_QUERY_IDS = 1 << 20
-
-MAX_BODY_BYTES = 16 << 20
-"""Room for a million block ids."""
 
 MAX_LINE_BYTES = 64 << 10
 """The first line of a request, which holds all block ids in /kvcache/check (0.5.0 and before);
@@ -49,8 +51,14 @@ about as much as the real server takes."""
 FAULTS_PATH = "/faults"
 """Ours alone: GET lists the faults that are on, POST replaces them."""
 
-BODY_WITHIN_S = 30.0
-"""How long a client may take to send its body."""
+_BODY: ContextVar[bytes] = ContextVar("body")
+"""The body of the request that is being answered."""
+
+HEADERS_WITHIN_S = 15.0
+"""How long a client may take to send the head of its first or next request."""
+
+LINGER_S = 2.0
+"""How long the rest of a body that nobody wants is read, so that its client sees the answer."""
 
 STOP_TIMEOUT_S = 1.0
 """How long answers that are under way may take when the server stops."""
@@ -72,12 +80,18 @@ class HttpServer:
         self._core = core
         self._board = board
         self._exposition = Exposition(core, meter)
+        self._connections = Connections(connection_limit())
+        self._listener: Listener | None = None
         token, routes = core.config.http_token, core.config.dialect.http
         named_now = {getattr(routes, f.name): getattr(LATEST, f.name) for f in fields(LATEST)}
         guards = [_authorizing(token)] if token else []
         app = web.Application(
-            client_max_size=MAX_BODY_BYTES,
-            middlewares=[*guards, _tampering(board, named_now), _answer_errors],
+            middlewares=[
+                *guards,
+                _tampering(board, named_now),
+                _answer_errors,
+                _reading_bodies(self._connections),
+            ],
         )
         app.add_routes(
             [
@@ -105,21 +119,32 @@ class HttpServer:
             logger=_journaling(core.journal),
             handle_signals=False,
             max_line_size=MAX_LINE_BYTES,
+            # It runs from the start of a connection and the end of each answer.
+            keepalive_timeout=HEADERS_WITHIN_S,
+            lingering_time=LINGER_S,
+            auto_decompress=False,
             shutdown_timeout=STOP_TIMEOUT_S,
         )
 
     async def bind(self, host: str, port: int) -> int:
-        """Start serving and return the port; 0 takes a free one."""
+        """Listen and return the port; 0 takes a free one."""
         await self._runner.setup()
+        assert self._runner.server is not None, "it is made by setup"
+        self._listener = Listener(self._runner.server, self._connections, self._core.journal)
         try:
-            await web.TCPSite(self._runner, host, port).start()
+            return await self._listener.bind(host, port)
         except (OSError, ValueError) as error:  # ValueError: of a name that is no host's
             raise FatalError(f"cannot listen on http://{host}:{port}: {error}") from error
-        bound: int = self._runner.addresses[0][1]
-        return bound
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        assert self._listener is not None, "bind comes first"
+        await self._listener.run()
 
     async def close(self) -> None:
-        """Stop serving and close every connection."""
+        """Stop listening and close every connection."""
+        if self._listener is not None:
+            self._listener.close()
         await self._runner.cleanup()
 
     async def _version(self, _request: web.Request) -> web.Response:
@@ -134,9 +159,9 @@ class HttpServer:
     async def _faults(self, _request: web.Request) -> web.Response:
         return web.json_response(self._board.document())
 
-    async def _replace_faults(self, request: web.Request) -> web.Response:
+    async def _replace_faults(self, _request: web.Request) -> web.Response:
         try:
-            self._board.replace(_fault_texts(await _json_map(request)))
+            self._board.replace(_fault_texts(_json_map()))
         except (UsageError, _BadRequestError) as error:
             raise _BadRequestError(HTTPStatus.BAD_REQUEST, str(error)) from error
         return web.json_response(self._board.document())
@@ -147,8 +172,8 @@ class HttpServer:
     async def _list_objects(self, request: web.Request) -> web.Response:
         objects.refuse_listing(self._tier_names(), request.query)
 
-    async def _delete_objects(self, request: web.Request) -> web.Response:
-        wanted = objects.parse_deletion(await _json(request))
+    async def _delete_objects(self, _request: web.Request) -> web.Response:
+        wanted = objects.parse_deletion(_json())
         now_ns = self._core.clock.now_ns()
         answer = objects.delete(self._core.cache, self._tier_names(), wanted, now_ns)
         return web.json_response(answer)
@@ -157,8 +182,8 @@ class HttpServer:
         tiers = () if self._core.backing is None else self._core.backing.tiers
         return [tier.name for tier in tiers]
 
-    async def _clear(self, request: web.Request) -> web.Response:
-        body = await _json(request) if request.can_read_body else None
+    async def _clear(self, _request: web.Request) -> web.Response:
+        body = _json() if _BODY.get() else None
         if body is not None and not isinstance(body, dict):
             raise _unprocessable("the body is no JSON object")
         tier, force = (body or {}).get("tier", "l1"), (body or {}).get("force", False)
@@ -177,8 +202,8 @@ class HttpServer:
         self._core.cache.clear(force=True, now_ns=self._core.clock.now_ns())
         return web.json_response({"status": "ok"})
 
-    async def _checksums(self, request: web.Request) -> web.Response:
-        return await self._digests(*_checksum_fields(await _json_map(request)))
+    async def _checksums(self, _request: web.Request) -> web.Response:
+        return await self._digests(*_checksum_fields(_json_map()))
 
     async def _checksums_by_query(self, request: web.Request) -> web.Response:
         """GET /kvcache/check (0.5.0 and before)."""
@@ -255,10 +280,29 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 async def _answer_errors(request: web.Request, handler: _Handler) -> web.StreamResponse:
     try:
         return await handler(request)
-    except (_BadRequestError, ObjectsError) as error:
+    except (_BadRequestError, BodyError, ObjectsError) as error:
         return web.json_response({"detail": error.detail}, status=error.status)
     except web.HTTPClientError as error:
         return web.json_response({"detail": error.reason}, status=error.status)
+
+
+def _reading_bodies(connections: Connections) -> Any:
+    """Return what reads a request's body before anything is done for it.
+
+    So a client that is slow, or stops, keeps nothing busy.
+    """
+    bodies = Bodies()
+
+    @web.middleware
+    async def read(request: web.Request, handler: _Handler) -> web.StreamResponse:
+        async with bodies.of(request) as body:
+            _BODY.set(body)  # of this request alone: each is handled in a task of its own
+            with connections.busy(request.transport):
+                # Who sends many requests at once lets others have their turn.
+                await asyncio.sleep(0)
+                return await handler(request)
+
+    return read
 
 
 def _authorizing(token: str) -> Any:
@@ -320,20 +364,20 @@ async def _health(_request: web.Request) -> web.Response:
     return web.json_response({"status": "healthy"})
 
 
-async def _json(request: web.Request) -> Any:
+def _json() -> Any:
     """Return the decoded body, whatever it is."""
+    body = _BODY.get()
     try:
-        raw = await asyncio.wait_for(request.read(), BODY_WITHIN_S)
-    except asyncio.TimeoutError as error:
-        raise _BadRequestError(HTTPStatus.REQUEST_TIMEOUT, "the body did not come") from error
-    try:
-        return json.loads(raw)
+        check_json(body, "the body")
+        return json.loads(body)
+    except RemoteProtocolError as error:
+        raise _unprocessable(str(error)) from error
     except (ValueError, RecursionError) as error:
         raise _unprocessable("the body is not JSON") from error
 
 
-async def _json_map(request: web.Request) -> Mapping[str, Any]:
-    body = await _json(request)
+def _json_map() -> Mapping[str, Any]:
+    body = _json()
     if not isinstance(body, dict):
         raise _unprocessable("the body is no JSON object")
     return body

@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 import zmq
+from zmq.utils.garbage import gc as uncopied
 
 from benchserver.errors import FatalError
 from protocol import codec
@@ -47,6 +48,9 @@ _FIRST_LOOK_S, _LAST_LOOK_S = 0.001, 0.05
 
 LINGER_MS = 200
 """How long the last replies may take to leave when the server stops."""
+
+_LET_GO_S = 1.0
+"""How long libzmq may take to let go of what was not sent, once it is told to."""
 
 Received = Sequence[bytes | memoryview]
 """A message's frames, at most KEPT_FRAMES; large ones stay where they were received."""
@@ -89,6 +93,9 @@ class Router:
         """Close the socket; waits at most LINGER_MS for replies to leave."""
         self._socket.close()
         self._context.term()
+        # What was sent without a copy has a thread and descriptors, of pyzmq, for all sockets here.
+        if self._unread.is_over(_LET_GO_S) and not uncopied.refs:
+            uncopied.stop()
 
     async def receive(self, take: Take) -> None:
         """Hand every message to a function, with who sent it, until cancelled."""
@@ -176,6 +183,15 @@ class _Unread:
         return not own or (
             own < MAX_UNREAD_BYTES and sum(map(_total, self._replies.values())) < MAX_UNREAD_IN_ALL
         )
+
+    def is_over(self, within_s: float) -> bool:
+        """Tell whether nothing is held any more, once the socket is closed."""
+        try:
+            for sent in [sent for replies in self._replies.values() for _, sent in replies]:
+                sent.wait(within_s)
+        except zmq.NotDone:
+            return False
+        return True
 
     def _forget_sent(self) -> None:
         for client, replies in list(self._replies.items()):

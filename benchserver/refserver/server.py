@@ -83,6 +83,7 @@ async def serve(
         http_port = await http.bind(config.http_host, config.http_port)
         tasks = await cleanup.enter_async_context(TaskScope())
         tasks.start(rpc.run())
+        tasks.start(http.run())
         tasks.start(_keep_house(core, engine_ops))
         # Once more: now it comes before the end of all that may wait for a device.
         cleanup.callback(core.cuda.stop_waiting)

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import pytest
 import zmq
+from zmq.utils.garbage import gc as uncopied
 
 from benchserver.refserver import router as router_module
 from benchserver.refserver.router import KEPT_FRAMES, MAX_UNREAD_BYTES, LostReplyError, Router
@@ -155,6 +156,19 @@ async def send_for_ever(router: Router, name: bytes) -> None:
     while True:
         router.send(name, (b"",))
         await asyncio.sleep(0)
+
+
+def test_a_large_reply_leaves_no_thread_behind() -> None:
+    async def scene(router: Router) -> None:
+        with connected(router) as client:
+            client.send(b"hello")
+            [(name, _)] = await taken_from(router, 1)
+            router.send(name, (LARGE,))
+            assert uncopied.is_alive()
+            client.recv()
+
+    play(scene)
+    assert not uncopied.is_alive()
 
 
 def test_what_was_unread_is_forgotten_with_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
