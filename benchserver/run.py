@@ -51,7 +51,7 @@ from benchserver.load.probes import Probe, Probing
 from benchserver.reporter import Reporter
 from benchserver.result import RunResult, ServerFacts
 from benchserver.stats.measures import Measures
-from benchserver.tasks import Threads, cancel_and_wait, run_beside
+from benchserver.tasks import Threads, cancel_and_wait, run_beside, wait_first
 from protocol.dialects import Dialect
 from protocol.httpapi import ServerStatus
 from protocol.messages import Event, LateReply
@@ -527,9 +527,7 @@ class Run:
         task = asyncio.ensure_future(cleaning)
         stopper = asyncio.ensure_future(self._stop.wait())
         try:
-            await asyncio.wait(
-                {task, stopper}, timeout=_CLEAN_UP_S, return_when=asyncio.FIRST_COMPLETED
-            )
+            await wait_first((task, stopper), _CLEAN_UP_S)
             if not task.done() and stopper.done():
                 await asyncio.wait({task}, timeout=_INTERRUPTED_CLEAN_UP_S)
             if task.done():

@@ -77,18 +77,25 @@ class OutOfTimeError(Exception):
         self.ours = ours
 
 
+async def wait_first(tasks: Iterable[asyncio.Future[Any]], budget_s: float) -> Patience:
+    """Return once one of the tasks has ended, or with a patience that is over."""
+    loop, waiting = asyncio.get_running_loop(), list(tasks)
+    patience = Patience(budget_s, loop.time())
+    while True:
+        look_in_s = max(0.0, patience.look_at_s - loop.time())
+        await asyncio.wait(waiting, timeout=look_in_s, return_when=asyncio.FIRST_COMPLETED)
+        if any(task.done() for task in waiting) or patience.over(loop.time()):
+            return patience
+
+
 async def within(coroutine: Coroutine[Any, Any, T], budget_s: float) -> T:
     """Return a coroutine's result; OutOfTimeError, once it has ended, if it takes longer."""
-    loop = asyncio.get_running_loop()
-    patience = Patience(budget_s, loop.time())
     task = asyncio.ensure_future(coroutine)
     try:
-        while True:
-            await asyncio.wait({task}, timeout=max(0.0, patience.look_at_s - loop.time()))
-            if task.done():
-                return task.result()
-            if patience.over(loop.time()):
-                raise OutOfTimeError(patience.ours)
+        patience = await wait_first([task], budget_s)
+        if task.done():
+            return task.result()
+        raise OutOfTimeError(patience.ours)
     finally:
         await cancel_and_wait([task])
 

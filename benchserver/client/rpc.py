@@ -33,7 +33,7 @@ Most come within 3 ms (LOOKUP on 0.5.6).  Less is worse: a timeout of 1 ms alone
 round trip 10 us longer, as measured."""
 
 _TURN_MESSAGES = 64
-_TURN_S = 0.005
+_TURN_S = 0.002
 """What one turn of the event loop may take from a socket.  A peer can send more, and faster than it
 is read; deadlines and signals must not wait behind that."""
 

@@ -20,6 +20,7 @@ from benchserver.tasks import (
     gather_all,
     in_thread,
     run_beside,
+    wait_first,
     within,
 )
 
@@ -334,6 +335,19 @@ def test_what_came_while_this_process_stood_still_is_in_time() -> None:
 
         asyncio.get_running_loop().call_soon(stand_still)
         assert await within(work(), 0.1) == 7
+
+    asyncio.run(main())
+
+
+def test_the_first_of_several() -> None:
+    async def main() -> None:
+        event = asyncio.Event()
+        slow, quick = asyncio.ensure_future(event.wait()), asyncio.ensure_future(asyncio.sleep(0))
+        await wait_first((slow, quick), 30.0)
+        assert (slow.done(), quick.done()) == (False, True)
+        assert (await wait_first((slow,), 0.01)).ours == ""
+        assert not slow.done()
+        await cancel_and_wait([slow])
 
     asyncio.run(main())
 
