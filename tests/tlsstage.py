@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 OPENSSL = shutil.which("openssl")
-_WITHIN_S = 15.0
+_WITHIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

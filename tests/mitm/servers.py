@@ -16,7 +16,7 @@ from tests.mitm.bench import ROOT, bench_environment
 from tests.mitm.running import Urls
 from tests.real.serverprocess import await_end, running_server
 
-_EMBEDDED_READY_S = 20.0
+_EMBEDDED_READY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

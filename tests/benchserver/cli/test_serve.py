@@ -28,7 +28,7 @@ from benchserver.errors import UsageError
 
 ROOT = Path(__file__).parents[3]
 READY_S = 30.0
-END_S = 15.0
+END_S = 30.0
 SECRET = "hunter2-hunter2-hunter2"
 POOL = f"serve-test-{os.getpid()}"
 SMALL = ("--port", "0", "--http-port", "0", "--l1-size-gb", "0.01")

@@ -39,7 +39,7 @@ from protocol.tensors import InlineTensor, decode_tensor_list, encode_tensor_lis
 CHUNK = 32
 BS = 16
 L1_BYTES = 1 << 20
-ANSWER_S = 10.0
+ANSWER_S = 30.0
 NONCE = f"rst{os.getpid()}"
 _counter = itertools.count()
 DONE = TransferResult(event=CPU_EVENT_STUB, ok=True)
