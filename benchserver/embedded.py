@@ -46,6 +46,11 @@ class EmbeddedServer:
     http_url: str
 
 
+def embedded_l1_bytes(spec: ShapeSpec, tp_size: int, num_tokens: int) -> int:
+    """Return the size of its L1: room for a few sequences."""
+    return max(_MIN_L1_BYTES, 4 * token_bytes(spec) * num_tokens * tp_size)
+
+
 @contextmanager
 def embedded_server(
     spec: ShapeSpec,
@@ -59,8 +64,7 @@ def embedded_server(
     `gpu`: it is ready for GPU clients.  FatalError if it does not start, or if `ending` is asked
     for meanwhile.  While this lasts a first signal is noted there, and a second kills the child.
     """
-    sequence_bytes = token_bytes(spec) * num_tokens * tp_size
-    l1_bytes = max(_MIN_L1_BYTES, 4 * sequence_bytes)
+    l1_bytes = embedded_l1_bytes(spec, tp_size, num_tokens)
     command = [sys.executable, "-m", "benchserver", "serve", "--port", "0", "--http-port", "0"]
     command += ["--l1-size-gb", f"{l1_bytes / _GIB:.9f}", "--stop-with-stdin"]
     if gpu:

@@ -47,6 +47,7 @@ from benchserver.config import (
 from benchserver.errors import FatalError, ServerGoneError, one_line
 from benchserver.kv.placement import RankDevice
 from benchserver.kv.segment import WorkCancelledError
+from benchserver.limits import shortage
 from benchserver.load.probes import Probe, Probing
 from benchserver.reporter import Reporter
 from benchserver.result import RunResult, ServerFacts
@@ -167,7 +168,10 @@ class Run:
 
     def _judge_end(self, error: BaseException | None) -> None:
         if error is not None and not isinstance(error, FatalError):
-            raise error
+            text = shortage(error)
+            if not text:
+                raise error
+            error = FatalError(text)
         if error is not None:
             self._ledger.add([failed(Check.RUN, one_line(error))])
         elif not sum(self._counts.values()):

@@ -26,7 +26,8 @@ from benchserver.config import (
 )
 from benchserver.ending import Ending
 from benchserver.errors import FatalError, UsageError
-from shapespec import ShapeSpec, SpecError, parse_shape_spec
+from benchserver.limits import require, run_need, server_need
+from shapespec import ShapeSpec, SpecError, parse_shape_spec, pool_bytes
 
 if TYPE_CHECKING:
     from benchserver.embedded import EmbeddedServer
@@ -135,10 +136,9 @@ def run_baseline(ctx: click.Context, options: Mapping[str, Any]) -> int:
 
 def _run(config: RunConfig, options: Mapping[str, Any], reporter: Any, ending: Ending) -> int:
     """Run with whatever it needs; reports are written before the embedded server is stopped."""
-    from benchserver.process import run_to_end
-
     with ExitStack() as needed:
         try:
+            _require_limits(config)
             if config.mode == "gpu":
                 _require_device()
             if options["embedded"]:
@@ -150,9 +150,26 @@ def _run(config: RunConfig, options: Mapping[str, Any], reporter: Any, ending: E
             nothing = result_of_no_run(config, str(error), interrupted=ending.asked)
             _write_reports(options, nothing)
             raise
+        # Loaded here: nothing heavy, nor libzmq, before the limits are known to do.
+        from benchserver.process import run_to_end
+
         result = run_to_end(config, reporter, ending)
         _write_reports(options, result)
     return result.exit_code
+
+
+def _require_limits(config: RunConfig) -> None:
+    """Look whether the system lets the run, and a server of its own, have what they need."""
+    gpu = config.mode == "gpu"
+    host_bytes = 0 if gpu else pool_bytes(config.spec)
+    needs = [run_need(workers=config.tp_size, pool_bytes=host_bytes, gpu=gpu)]
+    if config.own_server:
+        from benchserver.embedded import embedded_l1_bytes
+
+        l1_bytes = embedded_l1_bytes(config.spec, config.tp_size, config.num_tokens)
+        instead = "a smaller --kvcache-shape-spec, --num-tokens or --tp-size"
+        needs.append(server_need(l1_bytes=l1_bytes, clients=config.tp_size, instead=instead))
+    require(*needs)
 
 
 def _require_device() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -12,11 +13,19 @@ from benchserver.cli.configfile import load_config
 from benchserver.cli.types import StrictFloat, StrictInt
 from benchserver.ending import BEFORE, Ending
 from benchserver.errors import EXIT_FAILED, EXIT_USAGE, HarnessError, one_line, os_reason
+from benchserver.limits import (
+    allow_descriptors_of_clients,
+    require,
+    selftest_need,
+    server_need,
+    shortage,
+)
 
 _COUNT = StrictInt(1, 2**31 - 1)
 _SEQUENCE = StrictInt(0, 1 << 40)
 _SECONDS = StrictFloat(0, 86_400.0 * 366)
 _DEFAULT_RPC_URL = "tcp://localhost:5555"
+_GIB = 1 << 30
 _DEFAULT_HTTP_URL = "http://localhost:8080"
 
 
@@ -41,9 +50,15 @@ class OneLineGroup(click.Group):
         except HarnessError as error:
             _complain(str(error))
             return error.exit_code
-        except OSError as error:
-            _complain(f"cannot write: {os_reason(error)}")
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is buffered goes nowhere
+        except (OSError, MemoryError, RuntimeError) as error:
+            text = shortage(error)
+            if not text:
+                if not isinstance(error, OSError):
+                    raise
+                text = f"cannot write: {os_reason(error)}"
+            _complain(text)
+            with suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is buffered goes nowhere
             return EXIT_FAILED
         except (click.Abort, KeyboardInterrupt):
             _complain(BEFORE)
@@ -482,6 +497,9 @@ def cli(ctx: click.Context, /, **options: Any) -> int:
 )
 def serve(**options: Any) -> int:
     """Run the embedded MP server (for newcomers and self-tests)."""
+    # Before that module: it loads what may not even load within the limits.
+    require(server_need(l1_bytes=int(options["l1_size_gb"] * _GIB)))
+    allow_descriptors_of_clients()
     from benchserver.cli.serve import run_server
 
     return run_server(options)
@@ -515,6 +533,8 @@ def selftest(**options: Any) -> int:
 
     Exit code 0: each fault was caught by the check that must catch it, and harmless ones passed.
     """
+    if not options["list_only"]:
+        require(selftest_need(jobs=options["jobs"]))
     from benchserver.cli.selftest import run_selftest
 
     return run_selftest(options)

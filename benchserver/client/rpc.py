@@ -106,7 +106,7 @@ class RpcClient:
         self._early: dict[int, Outcome] = {}
         self._waiting: dict[int, asyncio.Future[Outcome]] = {}
         self._timers: dict[int, asyncio.TimerHandle] = {}
-        self._socket = context.socket(zmq.DEALER)
+        self._socket = _opened(lambda: context.socket(zmq.DEALER), url)
         self._socket.setsockopt(zmq.LINGER, 0)
         # Sending never blocks: the pending table bounds the queue.
         self._socket.setsockopt(zmq.SNDHWM, 0)
@@ -118,9 +118,12 @@ class RpcClient:
         self._socket.setsockopt(zmq.HANDSHAKE_IVL, 0)
         # Only for an IPv6 address: names would then resolve to IPv6 first.
         self._socket.setsockopt(zmq.IPV6, "[" in (address or url))
-        self._monitor = self._socket.get_monitor_socket(
-            zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | _FAILED_HANDSHAKES
-        )
+        events = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | _FAILED_HANDSHAKES
+        try:
+            self._monitor = _opened(lambda: self._socket.get_monitor_socket(events), url)
+        except FatalError:
+            self._socket.close(linger=0)
+            raise
         self.lost_connections = 0
         self.greeted = False
         """Whether the peer has ever spoken ZMQ."""
@@ -301,3 +304,13 @@ class RpcClient:
     def _lose(self, reason: str) -> None:
         for uid, op in list(self._ops.items()):
             self._settle(uid, ConnectionLostError(op, reason))
+
+
+def _opened(opening: Callable[[], zmq.Socket[bytes]], url: str) -> zmq.Socket[bytes]:
+    """Return a new socket; FatalError if the system has no descriptors for it."""
+    try:
+        return opening()
+    except zmq.ZMQError as error:
+        raise FatalError(
+            f"cannot open a socket for {url}: {error.strerror}; see `ulimit -n`"
+        ) from error
