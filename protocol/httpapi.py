@@ -60,6 +60,7 @@ HTTP_041 = HttpRoutes(
 MAX_TOKEN_CHARS = 4096
 _TOKEN = re.compile(rf"[!-~]{{1,{MAX_TOKEN_CHARS}}}")
 _MD5 = re.compile(r"[0-9a-f]{32}")
+_INTEGER = re.compile(r"-?[0-9]+")
 
 
 def token_problem(token: str) -> str:
@@ -228,9 +229,17 @@ def _handle_instances(answer: dict[str, Any]) -> frozenset[int]:
     # Absent on a server that serves engine_driven alone.
     present = "cache_context_meta" in answer
     names = _map_at(answer, "cache_context_meta") if present else {}
-    if not all(isinstance(name, str) and re.fullmatch(r"-?\d{1,19}", name) for name in names):
-        raise RemoteProtocolError("/status: cache_context_meta has a key that is no instance id")
-    return frozenset(int(name) for name in names)
+    return frozenset(_instance_id(name) for name in names)
+
+
+def _instance_id(name: str) -> int:
+    """Read an instance id that is a key of a map: any integer that JSON could write."""
+    if _INTEGER.fullmatch(name):
+        try:
+            return int(name)
+        except ValueError:  # more digits than the interpreter converts, as in any JSON number
+            pass
+    raise RemoteProtocolError(f"/status: cache_context_meta has the key {clip(name)}, no id")
 
 
 def _engine_instances(answer: dict[str, Any]) -> frozenset[int]:

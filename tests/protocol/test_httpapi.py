@@ -169,6 +169,18 @@ def test_a_server_without_one_mode_lists_no_instances_of_it() -> None:
     assert httpapi.parse_status(status).handle_instances == frozenset()
 
 
+@pytest.mark.parametrize("number", [2**64 - 1, -(2**63), 10**20, -(10**19), 10**400])
+def test_an_instance_id_is_any_integer(number: int) -> None:
+    """Ids of others are chosen by others: a run must not be unproven for their length."""
+    status = {
+        **STATUS,
+        "cache_context_meta": {str(number): {}},
+        "registered_non_cuda_instance_ids": [number],
+    }
+    assert httpapi.parse_status(status).handle_instances == {number}
+    assert httpapi.parse_status(status).engine_instances == {number}
+
+
 L1_GOOD = {"read_locked_count": 0, "write_locked_count": 0}
 
 
@@ -190,13 +202,16 @@ L1_GOOD = {"read_locked_count": 0, "write_locked_count": 0}
             "write_locked_count is None, expected a count",
         ),
         ({"cache_context_meta": []}, "cache_context_meta is [], expected a map"),
+        ({"cache_context_meta": {"x": {}}}, "cache_context_meta has the key 'x', no id"),
+        ({"cache_context_meta": {"": {}}}, "cache_context_meta has the key '', no id"),
+        ({"cache_context_meta": {"1.5": {}}}, "cache_context_meta has the key '1.5', no id"),
         (
-            {"cache_context_meta": {"x": {}}},
-            "cache_context_meta has a key that is no instance id",
+            {"cache_context_meta": {"\u0663": {}}},
+            "cache_context_meta has the key '\\u0663', no id",
         ),
         (
-            {"cache_context_meta": {"1" * 20: {}}},
-            "cache_context_meta has a key that is no instance id",
+            {"cache_context_meta": {"1" * 5000: {}}},
+            f"cache_context_meta has the key '{'1' * 56}..., no id",
         ),
         (
             {"registered_non_cuda_instance_ids": None},
