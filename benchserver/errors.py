@@ -33,6 +33,10 @@ class ServerGoneError(FatalError):
     """The server answers no more: nothing that is open there can be ended."""
 
 
+class ServerSilentError(FatalError):
+    """The server does not answer now, and may again: it may have been stopped."""
+
+
 def os_reason(error: OSError) -> str:
     """Return why the system refused, in its own words, or what the error says of itself."""
     if isinstance(error, socket.gaierror) and error.strerror:

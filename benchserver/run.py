@@ -12,6 +12,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -44,13 +45,15 @@ from benchserver.config import (
     check_against_l1,
     check_config,
 )
-from benchserver.errors import FatalError, ServerGoneError, one_line
+from benchserver.errors import FatalError, ServerGoneError, ServerSilentError, one_line
 from benchserver.kv.placement import RankDevice
 from benchserver.kv.segment import WorkCancelledError
+from benchserver.leaving import Leaving, Opened
 from benchserver.limits import shortage
 from benchserver.load.probes import Probe, Probing
 from benchserver.reporter import Reporter
 from benchserver.result import RunResult, ServerFacts
+from benchserver.scenarios.alive import NEVER_NS
 from benchserver.stats.measures import Measures
 from benchserver.tasks import Threads, cancel_and_wait, run_beside, wait_first
 from protocol.dialects import Dialect
@@ -79,9 +82,6 @@ _INTERRUPTED_CLEAN_UP_S = 2.0
 _CLOSE_S = 2.0
 _INTERRUPTED_CLOSE_S = 0.3
 """How long pools may take to give their memory back: a device may never answer."""
-
-_FINISH_WITHIN_S = 1.0
-"""How long transfers that were under way when the run was stopped may go on."""
 
 
 def _threads(config: RunConfig) -> int:
@@ -126,6 +126,7 @@ class Run:
         self._scenario: Baseline | None = None
         self._before: ServerStatus | None = None
         self._server_gone = False
+        self._server_silent = False
         self._devices: tuple[RankDevice, ...] = ()
 
     async def execute(self) -> RunResult:
@@ -173,7 +174,8 @@ class Run:
                 raise error
             error = FatalError(text)
         if error is not None:
-            self._ledger.add([failed(Check.RUN, one_line(error))])
+            verdict = unproven if isinstance(error, ServerSilentError) else failed
+            self._ledger.add([verdict(Check.RUN, one_line(error))])
         elif not sum(self._counts.values()):
             self._ledger.add([unproven(Check.RUN, "no sequence was finished: nothing is proven")])
         else:
@@ -327,7 +329,9 @@ class Run:
         def observe(event: Event) -> None:
             if isinstance(event, LateReply) and event.withdrawn:
                 return  # we were told to stop, and the server could not know
-            self._ledger.add([judge_event(event, rank)])
+            alive_ns = NEVER_NS if self._scenario is None else self._scenario.alive.answered_ns
+            now_ns = self._clock.now_ns()
+            self._ledger.add([judge_event(event, rank, now_ns=now_ns, alive_ns=alive_ns)])
 
         return RpcClient(
             self._context,
@@ -499,6 +503,7 @@ class Run:
             self._reporter.sequence(records[0], findings)
             if fatal is not None:
                 self._server_gone = isinstance(fatal, ServerGoneError)
+                self._server_silent = isinstance(fatal, ServerSilentError)
                 raise fatal
             if any(rpc.lost_connections for rpc in self._rpcs):
                 raise FatalError(
@@ -542,21 +547,23 @@ class Run:
     async def _clean_server(self, interrupted: bool) -> None:
         if self._server_gone:
             return
-        if self._scenario is not None:
-            with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
-                await asyncio.wait_for(self._scenario.finish(), _FINISH_WITHIN_S)
-        if self._desk is not None:
-            for request in list(self._desk.open_requests.values()):
-                await self._desk.settle(request)
-        if self._before is not None and self._desk is not None and not interrupted:
-            # Unregistering may free leaked locks, so they are counted before it.
-            await self._audit(self._before, registered=True)
-        if self._workforce is not None:
-            await self._workforce.unregister()
-        if self._before is not None:
-            await self._audit(self._before, registered=False)
+        opened = Opened(
+            rpcs=self._rpcs,
+            scenario=self._scenario,
+            desk=self._desk,
+            workforce=self._workforce,
+        )
+        leaving = Leaving(
+            opened,
+            audit=None if self._before is None else partial(self._audit, self._before),
+            clock=self._clock,
+            ledger=self._ledger,
+            silent=self._server_silent,
+            interrupted=interrupted,
+        )
+        await leaving.leave()
 
-    async def _audit(self, before: ServerStatus, *, registered: bool) -> None:
+    async def _audit(self, before: ServerStatus, registered: bool) -> None:
         assert self._http is not None
         ours = frozenset() if self._workforce is None else self._workforce.instances
         await audit_residue(

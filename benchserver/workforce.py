@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
@@ -36,9 +35,6 @@ from protocol.errors import LocalProtocolError
 if TYPE_CHECKING:
     from benchserver.kv.device_lanes import Lanes
 
-_UNREGISTER_WITHIN_S = 2.0
-"""A server that took the registration answers at once; one that did not never will."""
-
 
 class Workforce:
     """The workers; whatever `build` and `register` began, `unregister` and `close` end."""
@@ -70,7 +66,6 @@ class Workforce:
         """For `_closed` and additions to `_pools`, which threads make."""
         self._lanes: Lanes | None = None
         self._registered: list[Worker] = []
-        self._unregister_ns = int(min(config.timeout_s, _UNREGISTER_WITHIN_S) * NS_PER_S)
         self.workers: list[Worker] = []
         self.devices: list[RankDevice] = []
         """Each rank's GPU, once the pools are built; none on the host."""
@@ -106,9 +101,11 @@ class Workforce:
         """Register every worker; FatalError if the server does not answer one."""
         await gather_all(self._register(worker) for worker in self.workers)
 
-    async def unregister(self) -> None:
-        """Take back whatever may be registered; a server that does not answer is left alone."""
-        await gather_all(self._unregister(worker) for worker in self._registered)
+    async def unregister(self, *, timeout_ns: int) -> list[str]:
+        """Take back whatever may be registered; return what came of it where that is no answer."""
+        timeout_ns = min(timeout_ns, int(self._config.timeout_s * NS_PER_S))
+        done = await gather_all(self._unregister(worker, timeout_ns) for worker in self._registered)
+        return [text for text in done if text]
 
     @property
     def transports(self) -> set[str]:
@@ -299,6 +296,9 @@ class Workforce:
             f"be able to open our CUDA IPC handles{container}"
         )
 
-    async def _unregister(self, worker: Worker) -> None:
-        with contextlib.suppress(CallFailedError):
-            await worker.mode.unregister(timeout_ns=self._unregister_ns)
+    async def _unregister(self, worker: Worker, timeout_ns: int) -> str:
+        try:
+            await worker.mode.unregister(timeout_ns=timeout_ns)
+        except CallFailedError as error:
+            return f"rank={worker.rank}: {one_line(error)}"
+        return ""

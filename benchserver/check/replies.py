@@ -1,8 +1,12 @@
-"""Replies: nothing came that was not the one answer to a waiting call."""
+"""Replies: nothing came that was not the one answer to a waiting call.
+
+A reply that is late is the server's fault only if it answered something else while it owed that
+one.  A server that answered nothing at all may have been stopped, and proves nothing.
+"""
 
 from __future__ import annotations
 
-from benchserver.check.verdict import Check, Finding, failed
+from benchserver.check.verdict import Check, Finding, failed, unproven
 from protocol.messages import (
     NO_UID,
     DuplicateReply,
@@ -12,10 +16,21 @@ from protocol.messages import (
     UnknownReply,
 )
 
+_MEANWHILE_NS = 50_000_000
+"""Answers that come so soon after each other may all have waited for the server to go on."""
 
-def judge_event(event: Event, rank: int) -> Finding:
-    """Return the failure that a stray reply is."""
-    return failed(Check.REPLIES, f"rank={rank}: {_text(event)}")
+
+def judge_event(event: Event, rank: int, *, now_ns: int, alive_ns: int) -> Finding:
+    """Return the finding that a stray reply is; `alive_ns`: when the server last proved alive."""
+    text = f"rank={rank}: {_text(event)}"
+    if isinstance(event, LateReply):
+        given_up_ns = now_ns - event.late_ns
+        if not given_up_ns <= alive_ns <= now_ns - _MEANWHILE_NS:
+            return unproven(
+                Check.REPLIES,
+                f"{text}, and nothing else was answered meanwhile: the server stood still",
+            )
+    return failed(Check.REPLIES, text)
 
 
 def _text(event: Event) -> str:

@@ -10,12 +10,13 @@ happens to the blocks, nor is a latency taken, before that one has completed.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any
 
-from benchserver.client.rpc import CallFailedError, RpcClient
+from benchserver.client.rpc import CallFailedError, NoAnswerError, RpcClient
 from benchserver.client.transfer import Moved, RefusedError
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.errors import one_line
@@ -100,9 +101,12 @@ class HandleMode:
 
     async def unregister(self, *, timeout_ns: int) -> None:
         """Let the server unmap the pool; where that is never answered, it is only said."""
-        if not self._rpc.dialect.unregister_answered:
-            timeout_ns = min(timeout_ns, _UNANSWERED_NS)
-        await self._rpc.call(Op.UNREGISTER_KV_CACHE, self._instance_id, timeout_ns=timeout_ns)
+        call = partial(self._rpc.call, Op.UNREGISTER_KV_CACHE, self._instance_id)
+        if self._rpc.dialect.unregister_answered:
+            await call(timeout_ns=timeout_ns)
+            return
+        with contextlib.suppress(NoAnswerError):
+            await call(timeout_ns=min(timeout_ns, _UNANSWERED_NS))
 
     async def store(self, key: CacheKey, window: Window) -> Moved:
         """STORE; when it returns our pages have been read."""

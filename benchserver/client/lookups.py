@@ -130,27 +130,44 @@ class LookupDesk:
             wait_ns = next_poll_ns(wait_ns)
             await self._clock.sleep_ns(wait_ns)
 
-    async def settle(self, request: OpenRequest) -> list[EndRecord]:
+    async def settle(
+        self, request: OpenRequest, *, timeout_ns: int | None = None
+    ) -> list[EndRecord]:
         """Free what nobody read and end the session; what failed is in the records.
 
-        The locks go first: after END_SESSION they could not be freed (0.5.6).
+        The locks go first: after END_SESSION they could not be freed (0.5.6).  `timeout_ns` is that
+        of each call, if not the run's.
         """
         records: list[EndRecord] = []
         for kv_rank in sorted(set(request.unread)):
             readers = request.unread.count(kv_rank)
             records.append(
                 await self._end_call(
-                    request, Op.FREE_LOOKUP_LOCKS, kv_rank=kv_rank, readers=readers
+                    request,
+                    Op.FREE_LOOKUP_LOCKS,
+                    kv_rank=kv_rank,
+                    readers=readers,
+                    timeout_ns=timeout_ns,
                 )
             )
             # Settling again after an interruption must not free another request's locks.
             request.unread = [rank for rank in request.unread if rank != kv_rank]
-        records.append(await self._end_call(request, Op.END_SESSION, kv_rank=0, readers=1))
+        records.append(
+            await self._end_call(
+                request, Op.END_SESSION, kv_rank=0, readers=1, timeout_ns=timeout_ns
+            )
+        )
         self.open_requests.pop(request.request_id, None)
         return records
 
     async def _end_call(
-        self, request: OpenRequest, op: Op, *, kv_rank: int, readers: int
+        self,
+        request: OpenRequest,
+        op: Op,
+        *,
+        kv_rank: int,
+        readers: int,
+        timeout_ns: int | None,
     ) -> EndRecord:
         key = request.keys.key(
             request.tokens,
@@ -164,7 +181,7 @@ class LookupDesk:
         args = (request.request_id,) if op is Op.END_SESSION else (key, workers)
         outcome, reason = Outcome.OK, ""
         try:
-            await self._rpc.call(op, *args)
+            await self._rpc.call(op, *args, timeout_ns=timeout_ns)
         except CallFailedError as error:
             outcome, reason = Outcome.UNKNOWN, error.reason
         return EndRecord(

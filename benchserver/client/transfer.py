@@ -53,7 +53,7 @@ class TransferMode(Protocol):
         ...
 
     async def unregister(self, *, timeout_ns: int) -> None:
-        """Take the registration back."""
+        """Take the registration back; CallFailedError if the server does not say that it is."""
         ...
 
     async def store(self, key: CacheKey, window: Window) -> Moved:

@@ -20,17 +20,16 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from benchserver.client.http import API_ERRORS, HttpApi
+from benchserver.client.http import HttpApi
 from benchserver.client.keys import KeyMaker
 from benchserver.client.lookups import LookupDesk, OpenRequest, next_poll_ns
-from benchserver.client.rpc import CallFailedError, ConnectionLostError
+from benchserver.client.rpc import CallFailedError
 from benchserver.client.transfer import Moved, RefusedError, dtype_hint
 from benchserver.client.worker import Worker
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.config import RunConfig
-from benchserver.errors import FatalError, ServerGoneError, one_line
+from benchserver.errors import FatalError, one_line
 from benchserver.history import (
-    EndRecord,
     LookupRecord,
     Outcome,
     Pass,
@@ -46,6 +45,7 @@ from benchserver.kv.verify import Candidate
 from benchserver.load.partial import skip_tokens
 from benchserver.load.probes import Probe, Probing
 from benchserver.load.workload import chunked_tokens, equal_chunk_tokens
+from benchserver.scenarios.alive import AliveCheck
 from benchserver.scenarios.proof import Prover, SequencePlan
 from benchserver.tasks import Finishing, gather_all, in_thread
 from protocol.errors import ProtocolError
@@ -57,7 +57,6 @@ _REMEMBERED = 16
 """How many past sequences a wrong page can be traced to."""
 
 _THREADS_OF_ONE = 2
-_ALIVE_WITHIN_NS = 2 * NS_PER_S
 
 _EQUAL_CHUNKS = "equal chunks"
 
@@ -117,6 +116,7 @@ class Baseline:
         self._shares = shares(_THREADS_OF_ONE if len(workers) == 1 else 1)
         self._finishing = Finishing()
         self._overwriting: list[asyncio.Future[None]] = []
+        self.alive = AliveCheck(workers[0].rpc, http, clock)
 
     async def run_sequence(self, seq: int) -> tuple[list[SequenceRecord], FatalError | None]:
         """Run one sequence to its end, or to the point where it could not go on.
@@ -232,7 +232,7 @@ class Baseline:
         self._stored_ns = self._clock.now_ns()
         for step in stores:
             self._record(work, step)
-        await self._check_alive(stores)
+        await self.alive.check(stores)
         await self._settle(work, request)
         return all(step.outcome is Outcome.OK for step in stores)
 
@@ -278,7 +278,7 @@ class Baseline:
             await self._clock.sleep_ns(min(wait_ns, deadline_ns - now_ns))
         step = replace(step, attempts=attempt, lag_ns=now_ns - self._stored_ns)
         self._record(work, step)
-        await self._check_alive([step])
+        await self.alive.check([step])
         await self._retrieve_if_hit(work, request, step)
 
     async def _expect_warm(self, work: SequencePlan) -> None:
@@ -379,7 +379,7 @@ class Baseline:
         )
         for transfer in moved:
             self._record(work, transfer)
-        await self._check_alive(moved)
+        await self.alive.check(moved)
         await self._settle(work, request)
         return moved
 
@@ -396,7 +396,7 @@ class Baseline:
     ) -> LookupRecord:
         step = await self._look_up_once(request, which, expected)
         self._record(work, step)
-        await self._check_alive([step])
+        await self.alive.check([step])
         return step
 
     async def _look_up_once(self, request: OpenRequest, which: Pass, expected: int) -> LookupRecord:
@@ -487,37 +487,7 @@ class Baseline:
         for end in ends:
             if not quietly or end.outcome is not Outcome.OK:
                 self._record(work, end)
-        await self._check_alive(ends)
-
-    async def _check_alive(
-        self, steps: Sequence[LookupRecord | TransferRecord | EndRecord]
-    ) -> None:
-        """After an answer that did not come, end the run unless the server still answers."""
-        lost = [f"{_label(s)}: {s.reason}" for s in steps if s.outcome is Outcome.UNKNOWN]
-        if not lost:
-            return
-        try:
-            await self._workers[0].rpc.call(Op.NOOP, timeout_ns=_ALIVE_WITHIN_NS)
-        except ConnectionLostError as error:
-            raise ServerGoneError(f"the server is gone: {lost[0]}") from error
-        except CallFailedError as error:
-            http = await self._http_state()
-            raise ServerGoneError(
-                f"the server no longer answers: {lost[0]}; then no answer to NOOP either; {http}"
-            ) from error
-
-    async def _http_state(self) -> str:
-        if self._http is None:
-            return "its HTTP API was not asked"
-        try:
-            await self._http.version()
-        except API_ERRORS:
-            return "its HTTP API is dead too"
-        return "its HTTP API still answers, so its RPC thread is dead or stuck"
-
-
-def _label(step: LookupRecord | TransferRecord | EndRecord) -> str:
-    return Op.LOOKUP.name if isinstance(step, LookupRecord) else step.name
+        await self.alive.check(ends)
 
 
 def _reason(error: CallFailedError, step: str) -> str:

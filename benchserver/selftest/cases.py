@@ -365,6 +365,19 @@ REPLIES = (
         transport=SHM,
     ),
     Case(
+        switch="lost_reply:UNREGISTER_KV_CACHE",
+        checks=("replies",),
+        words=("UNREGISTER_KV_CACHE: no answer within 1 s", "is unknown"),
+        options=_SHORT,
+    ),
+    Case(
+        switch="lost_request:UNREGISTER_KV_CACHE",
+        checks=("replies",),
+        words=("UNREGISTER_KV_CACHE: no answer within 1 s", "is unknown"),
+        options=(*_SHORT, "--no-http"),
+        note="no HTTP",
+    ),
+    Case(
         switch="lost_request@2",
         checks=("partial",),
         words=("seq=0", "RETRIEVE but for the first", "no answer within 1 s"),
@@ -392,6 +405,11 @@ REPLIES = (
         switch="duplicate_reply",
         checks=("replies",),
         words=("duplicate reply to RETRIEVE",),
+    ),
+    Case(
+        switch="duplicate_reply:UNREGISTER_KV_CACHE",
+        checks=("replies",),
+        words=("duplicate reply to UNREGISTER_KV_CACHE",),
     ),
     Case(
         switch="garbled_reply",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchserver.check.replies import judge_event
-from benchserver.check.verdict import Check, failed
+from benchserver.check.verdict import Check, failed, unproven
 from protocol.messages import (
     NO_UID,
     DuplicateReply,
@@ -17,13 +17,16 @@ from protocol.messages import (
 )
 from protocol.ops import Op
 
+NS_PER_MS = 1_000_000
+SECOND = 1000 * NS_PER_MS
+
 
 @pytest.mark.parametrize(
     ("event", "text"),
     [
         (
-            LateReply(uid=4, op=Op.STORE, late_ns=1_250_000),
-            "late reply: STORE (uid 4) was answered 1.2 ms after it had been given up",
+            LateReply(uid=4, op=Op.STORE, late_ns=601_250_000),
+            "late reply: STORE (uid 4) was answered 601.2 ms after it had been given up",
         ),
         (DuplicateReply(uid=5, op=Op.PING), "duplicate reply to PING (uid 5)"),
         (UnknownReply(uid=6), "unknown reply: uid 6 was never sent on this connection"),
@@ -36,4 +39,26 @@ from protocol.ops import Op
     ],
 )
 def test_stray_replies(event: Event, text: str) -> None:
-    assert judge_event(event, 3) == failed(Check.REPLIES, f"rank=3: {text}")
+    found = judge_event(event, 3, now_ns=SECOND, alive_ns=SECOND // 2)
+    assert found == failed(Check.REPLIES, f"rank=3: {text}")
+
+
+@pytest.mark.parametrize(
+    ("alive_ns", "blamed"),
+    [
+        (-1, False),  # it was never asked
+        (SECOND - 200 * NS_PER_MS - 1, False),  # before the reply was given up
+        (SECOND - 200 * NS_PER_MS, True),
+        (SECOND - 50 * NS_PER_MS, True),
+        (SECOND - 50 * NS_PER_MS + 1, False),  # with the late one: it had stood still until then
+        (SECOND, False),
+    ],
+)
+def test_a_late_reply_is_blamed_on_a_server_that_answered_others_meanwhile(
+    alive_ns: int, blamed: bool
+) -> None:
+    event = LateReply(uid=4, op=Op.STORE, late_ns=200 * NS_PER_MS)
+    text = "rank=0: late reply: STORE (uid 4) was answered 200.0 ms after it had been given up"
+    stood_still = f"{text}, and nothing else was answered meanwhile: the server stood still"
+    expected = failed(Check.REPLIES, text) if blamed else unproven(Check.REPLIES, stood_still)
+    assert judge_event(event, 0, now_ns=SECOND, alive_ns=alive_ns) == expected

@@ -15,7 +15,12 @@ from typing import Any, cast
 import pytest
 
 from benchserver.client.handle_mode import HandleMode, group_infos
-from benchserver.client.rpc import CallFailedError, NoAnswerError, RpcClient
+from benchserver.client.rpc import (
+    CallFailedError,
+    ConnectionLostError,
+    NoAnswerError,
+    RpcClient,
+)
 from benchserver.client.transfer import Moved, RefusedError
 from benchserver.clock import VirtualClock
 from benchserver.errors import FatalError
@@ -24,7 +29,7 @@ from benchserver.kv.host import HostPool
 from benchserver.kv.pool import EventError, KvPool
 from benchserver.kv.segment import SharedSegment
 from benchserver.shmnames import SHM_DIR
-from protocol.dialects import V056
+from protocol.dialects import V047, V056, Dialect
 from protocol.keys import CacheKey
 from protocol.messages import VOID, Reply, TransferResult
 from protocol.ops import Op
@@ -45,10 +50,9 @@ KEY = CacheKey(
 class ScriptedRpc:
     """Answers every call with one result or error; notes whether our name was there."""
 
-    dialect = V056
-
-    def __init__(self, result: Any = VOID) -> None:
+    def __init__(self, result: Any = VOID, dialect: Dialect = V056) -> None:
         self.result = result
+        self.dialect = dialect
         self.calls: list[tuple[Any, ...]] = []
         self.named: list[bool] = []
 
@@ -186,6 +190,26 @@ def test_unregister_and_close(open_pool: OpenPool) -> None:
     with open_pool(SPEC) as (pool, _):
         rpc = ScriptedRpc()
         asyncio.run(main(mode_of(rpc, pool)))
+    assert rpc.calls == [(Op.UNREGISTER_KV_CACHE, 5)]
+
+
+SILENCE = NoAnswerError(Op.UNREGISTER_KV_CACHE, "no answer within 1 s")
+LOST = ConnectionLostError(Op.UNREGISTER_KV_CACHE, "the connection was lost")
+
+
+@pytest.mark.parametrize(
+    ("dialect", "error", "raised"),
+    [(V056, SILENCE, True), (V056, LOST, True), (V047, SILENCE, False), (V047, LOST, True)],
+)
+def test_only_releases_that_never_answer_unregister_may_be_silent(
+    open_pool: OpenPool, dialect: Dialect, error: Exception, raised: bool
+) -> None:
+    with open_pool(SPEC) as (pool, _):
+        rpc = ScriptedRpc(error, dialect)
+        unregister = mode_of(rpc, pool).unregister(timeout_ns=1_000_000_000)
+        expected = pytest.raises(type(error)) if raised else contextlib.nullcontext()
+        with expected:
+            asyncio.run(unregister)
     assert rpc.calls == [(Op.UNREGISTER_KV_CACHE, 5)]
 
 

@@ -1,0 +1,140 @@
+"""How a run leaves its server: all that is open there is ended, in the one order that works.
+
+Owns that order, and how long each part may take.  A server that does not answer is told all the
+same: one that was merely stopped reads it once it goes on, and then keeps nothing of ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from benchserver.check.verdict import Check, Ledger, unproven
+from benchserver.client.lookups import LookupDesk
+from benchserver.client.rpc import CallFailedError, RpcClient
+from benchserver.clock import NS_PER_MS, NS_PER_S, Clock
+from benchserver.errors import one_line
+from benchserver.history import Outcome
+from benchserver.tasks import OutOfTimeError, gather_all, within
+from protocol.ops import Op
+
+if TYPE_CHECKING:
+    from benchserver.scenarios.baseline import Baseline
+    from benchserver.workforce import Workforce
+
+_FINISH_WITHIN_S = 0.8
+"""How long transfers that were under way when the run was stopped may go on."""
+
+_END_WITHIN_NS = 2 * NS_PER_S
+"""A server that is well ends a session or a registration at once."""
+
+_BACK_WITHIN_NS = 10 * NS_PER_S
+"""How long a server that no longer answered may take to answer again."""
+
+_SHORTLY_NS = 7 * NS_PER_S // 10
+"""The same once the user has asked us to stop: then all must be over within 2 s."""
+
+_TOLD_WITHIN_NS = 50 * NS_PER_MS
+"""How long an answer is waited for that will not come."""
+
+_LAST_LOOK_NS = 20 * NS_PER_MS
+"""What a server sends twice, it sends in one breath."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """What a run has opened on its server, as far as it came."""
+
+    rpcs: Sequence[RpcClient]
+    scenario: Baseline | None
+    desk: LookupDesk | None
+    workforce: Workforce | None
+
+
+class Leaving:
+    """The end of one run towards its server; call `leave` once."""
+
+    def __init__(
+        self,
+        opened: Opened,
+        *,
+        audit: Callable[[bool], Awaitable[None]] | None,
+        clock: Clock,
+        ledger: Ledger,
+        silent: bool,
+        interrupted: bool,
+    ) -> None:
+        """`audit` looks what is left, told whether our workers are registered still.
+
+        `silent`: the server did not answer when it was last asked.
+        """
+        self._opened = opened
+        self._audit = audit
+        self._clock = clock
+        self._ledger = ledger
+        self._silent = silent
+        self._interrupted = interrupted
+
+    async def leave(self) -> None:
+        """Settle, count what is left, unregister, look once more, and count again."""
+        opened = self._opened
+        if opened.scenario is not None:
+            with contextlib.suppress(OutOfTimeError):
+                await within(opened.scenario.finish(), _FINISH_WITHIN_S)
+        if self._silent or self._interrupted:
+            self._silent = not await self._answers()
+        if opened.desk is not None:
+            await self._settle(opened.desk)
+        if opened.desk is not None and not self._interrupted:
+            # Unregistering may free leaked locks, so they are counted before it.
+            await self._count(True)
+        if opened.workforce is not None:
+            await self._unregister(opened.workforce)
+        await self._count(False)
+
+    async def _answers(self) -> bool:
+        within_ns = _SHORTLY_NS if self._interrupted else _BACK_WITHIN_NS
+        try:
+            await self._opened.rpcs[0].call(Op.NOOP, timeout_ns=within_ns)
+        except (CallFailedError, IndexError):
+            return False
+        return True
+
+    @property
+    def _budget_ns(self) -> int:
+        return _TOLD_WITHIN_NS if self._silent else _END_WITHIN_NS
+
+    async def _settle(self, desk: LookupDesk) -> None:
+        for request in list(desk.open_requests.values()):
+            ends = await desk.settle(request, timeout_ns=self._budget_ns)
+            self._ledger.add(
+                unproven(Check.SESSIONS, f"at the end of the run: {end.name}: {end.reason}")
+                for end in ends
+                if end.outcome is not Outcome.OK
+            )
+
+    async def _unregister(self, workforce: Workforce) -> None:
+        for text in await workforce.unregister(timeout_ns=self._budget_ns):
+            self._fail_replies(f"{text}; whether that registration is gone is unknown")
+        if not self._silent:
+            await gather_all(self._look_once_more(rpc) for rpc in self._opened.rpcs)
+            await self._clock.sleep_ns(_LAST_LOOK_NS)
+
+    async def _look_once_more(self, rpc: RpcClient) -> None:
+        """Ask for something, so that what came before the answer has been read.
+
+        A second answer to what was asked last would not be seen otherwise.
+        """
+        try:
+            await rpc.call(Op.NOOP, timeout_ns=self._budget_ns)
+        except CallFailedError as error:
+            self._fail_replies(f"at the end of the run: {one_line(error)}")
+
+    def _fail_replies(self, text: str) -> None:
+        self._ledger.add([unproven(Check.REPLIES, text)])
+
+    async def _count(self, registered: bool) -> None:
+        if self._audit is not None and not self._silent:
+            await self._audit(registered)

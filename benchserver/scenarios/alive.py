@@ -1,0 +1,61 @@
+"""Whether a server that owes an answer is gone, stuck, stopped, or merely late with that one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from benchserver.client.http import API_ERRORS, HttpApi
+from benchserver.client.rpc import CallFailedError, ConnectionLostError, RpcClient
+from benchserver.clock import NS_PER_S, Clock
+from benchserver.errors import ServerGoneError, ServerSilentError
+from benchserver.history import EndRecord, LookupRecord, Outcome, TransferRecord
+from protocol.ops import Op
+
+_ALIVE_WITHIN_NS = 2 * NS_PER_S
+NEVER_NS = -1
+
+
+class AliveCheck:
+    """Asks a server for a sign of life after an answer that did not come."""
+
+    def __init__(self, rpc: RpcClient, http: HttpApi | None, clock: Clock) -> None:
+        self._rpc = rpc
+        self._http = http
+        self._clock = clock
+        self.answered_ns = NEVER_NS
+        """When it last gave one."""
+
+    async def check(self, steps: Sequence[LookupRecord | TransferRecord | EndRecord]) -> None:
+        """End the run unless all steps were answered, or the server still answers.
+
+        Raises ServerGoneError, or ServerSilentError if it may only have been stopped.
+        """
+        lost = [f"{_label(s)}: {s.reason}" for s in steps if s.outcome is Outcome.UNKNOWN]
+        if not lost or await self._answers(lost[0]):
+            return
+        said = f"the server no longer answers: {lost[0]}; then no answer to NOOP either"
+        if self._http is None:
+            raise ServerSilentError(f"{said}; its HTTP API was not asked")
+        try:
+            await self._http.version()
+        except API_ERRORS:
+            raise ServerSilentError(f"{said}; its HTTP API is silent too") from None
+        # It may have been stopped until now.
+        if not await self._answers(lost[0]):
+            raise ServerGoneError(
+                f"{said}; its HTTP API still answers, so its RPC thread is dead or stuck"
+            )
+
+    async def _answers(self, lost: str) -> bool:
+        try:
+            await self._rpc.call(Op.NOOP, timeout_ns=_ALIVE_WITHIN_NS)
+        except ConnectionLostError as error:
+            raise ServerGoneError(f"the server is gone: {lost}") from error
+        except CallFailedError:
+            return False
+        self.answered_ns = self._clock.now_ns()
+        return True
+
+
+def _label(step: LookupRecord | TransferRecord | EndRecord) -> str:
+    return Op.LOOKUP.name if isinstance(step, LookupRecord) else step.name

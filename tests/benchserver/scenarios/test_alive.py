@@ -1,0 +1,84 @@
+"""What is made of a server that owes an answer, over scripted connections."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from benchserver.client.http import HttpFailedError
+from benchserver.client.rpc import ConnectionLostError, NoAnswerError
+from benchserver.clock import VirtualClock
+from benchserver.errors import ServerGoneError, ServerSilentError
+from benchserver.history import EndRecord, Outcome
+from benchserver.scenarios.alive import NEVER_NS, AliveCheck
+from protocol.messages import Reply
+from protocol.ops import Op
+
+OWED = EndRecord(name="END_SESSION", request_id="r", outcome=Outcome.UNKNOWN, reason="no answer")
+DONE = EndRecord(name="END_SESSION", request_id="r", outcome=Outcome.OK)
+SILENCE = NoAnswerError(Op.NOOP, "no answer within 2 s")
+LOST = ConnectionLostError(Op.NOOP, "the connection was lost")
+DEAD = HttpFailedError("GET /version: no answer within 1 s")
+
+
+class Scripted:
+    """Answers NOOP and /version as it is told, one after the other."""
+
+    def __init__(self, noops: list[Any], version: Any) -> None:
+        self.noops = noops
+        self._version = version
+
+    async def call(self, op: Op, *, timeout_ns: int) -> Reply:
+        assert (op, timeout_ns) == (Op.NOOP, 2_000_000_000)
+        answer = self.noops.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return Reply(uid=0, op=op, result=answer, latency_ns=1)
+
+    async def version(self) -> str:
+        if isinstance(self._version, Exception):
+            raise self._version
+        return cast(str, self._version)
+
+
+def check(noops: list[Any], version: Any = "0.5.6", *, http: bool = True) -> AliveCheck:
+    server, clock = Scripted(list(noops), version), VirtualClock(7)
+    alive = AliveCheck(cast(Any, server), cast(Any, server) if http else None, clock)
+    asyncio.run(alive.check([DONE, OWED]))
+    assert not server.noops
+    return alive
+
+
+def test_nothing_is_asked_while_nothing_is_owed() -> None:
+    alive = AliveCheck(cast(Any, None), None, VirtualClock(7))
+    asyncio.run(alive.check([DONE, DONE]))
+    assert alive.answered_ns == NEVER_NS
+
+
+def test_a_server_that_answers_is_alive_and_when_is_known() -> None:
+    assert check(["OK"]).answered_ns == 7
+
+
+def test_a_server_that_was_stopped_until_now_is_alive() -> None:
+    assert check([SILENCE, "OK"]).answered_ns == 7
+
+
+@pytest.mark.parametrize(
+    ("noops", "version", "http", "error", "words"),
+    [
+        ([LOST], "0.5.6", True, ServerGoneError, "the server is gone: END_SESSION: no answer"),
+        ([SILENCE, LOST], "0.5.6", True, ServerGoneError, "the server is gone"),
+        ([SILENCE, SILENCE], "0.5.6", True, ServerGoneError, "its RPC thread is dead or stuck"),
+        ([SILENCE], DEAD, True, ServerSilentError, "its HTTP API is silent too"),
+        ([SILENCE], "", False, ServerSilentError, "its HTTP API was not asked"),
+    ],
+)
+def test_a_server_that_does_not_answer_ends_the_run(
+    noops: list[Any], version: Any, http: bool, error: type[Exception], words: str
+) -> None:
+    """One that may only have been stopped is told from one that is gone: nothing is proven."""
+    with pytest.raises(error, match=words):
+        check(noops, version, http=http)
+    assert not issubclass(ServerSilentError, ServerGoneError)

@@ -1,0 +1,156 @@
+"""How a run leaves its server: what is sent, in which order, and what is made of silence."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from benchserver.check.verdict import Check, Ledger
+from benchserver.client.rpc import NoAnswerError
+from benchserver.clock import NS_PER_MS, NS_PER_S, VirtualClock
+from benchserver.history import EndRecord, Outcome
+from benchserver.leaving import Leaving, Opened
+from protocol.messages import Reply
+from protocol.ops import Op
+
+
+@dataclass
+class Server:
+    """Everything that a run has open on a server, and the server: it notes what it is told.
+
+    `noops` are its answers to NOOP, True or False, the last one for ever; `ends` whether it answers
+    END_SESSION, `unregistered` what becomes of UNREGISTER.
+    """
+
+    noops: list[bool] = field(default_factory=lambda: [True])
+    ends: bool = True
+    unregistered: list[str] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
+    open_requests: dict[str, str] = field(default_factory=lambda: {"r": "request"})
+
+    async def finish(self) -> None:
+        self.told.append("finish")
+
+    async def call(self, op: Op, *, timeout_ns: int) -> Reply:
+        self.told.append(f"{op.name} {timeout_ns // NS_PER_MS}")
+        if not (self.noops.pop(0) if len(self.noops) > 1 else self.noops[0]):
+            raise NoAnswerError(op, "no answer")
+        return Reply(uid=0, op=op, result="OK", latency_ns=1)
+
+    async def settle(self, request: str, *, timeout_ns: int) -> list[EndRecord]:
+        assert request == "request"
+        self.told.append(f"settle {timeout_ns // NS_PER_MS}")
+        outcome = Outcome.OK if self.ends else Outcome.UNKNOWN
+        return [EndRecord(name="END_SESSION", request_id="r", outcome=outcome, reason="no answer")]
+
+    async def unregister(self, *, timeout_ns: int) -> list[str]:
+        self.told.append(f"unregister {timeout_ns // NS_PER_MS}")
+        return self.unregistered
+
+    async def audit(self, registered: bool) -> None:
+        self.told.append(f"audit {registered}")
+
+
+def leave(
+    server: Server, *, silent: bool = False, interrupted: bool = False, opened: bool = True
+) -> tuple[list[str], Ledger]:
+    ledger, anything = Ledger(), cast(Any, server)
+    leaving = Leaving(
+        Opened(
+            rpcs=[anything],
+            scenario=anything if opened else None,
+            desk=anything if opened else None,
+            workforce=anything if opened else None,
+        ),
+        audit=server.audit,
+        clock=VirtualClock(),
+        ledger=ledger,
+        silent=silent,
+        interrupted=interrupted,
+    )
+    asyncio.run(leaving.leave())
+    return server.told, ledger
+
+
+def texts(ledger: Ledger) -> dict[Check, list[str]]:
+    return {check: tally.texts for check, tally in ledger.tallies.items() if tally.texts}
+
+
+def test_all_is_ended_and_the_socket_is_looked_at_once_more_before_the_last_count() -> None:
+    told, ledger = leave(Server())
+    assert told == [
+        *("finish", "settle 2000", "audit True", "unregister 2000", "NOOP 2000", "audit False")
+    ]
+    assert not texts(ledger)
+
+
+def test_after_an_interruption_the_server_is_asked_whether_waiting_is_worth_it() -> None:
+    told, ledger = leave(Server(), interrupted=True)
+    assert told == [
+        *("finish", "NOOP 700", "settle 2000", "unregister 2000", "NOOP 2000", "audit False")
+    ]
+    assert not texts(ledger)
+
+
+def test_a_server_that_answers_again_is_left_as_any_other() -> None:
+    told, ledger = leave(Server(), silent=True)
+    assert told == [
+        *("finish", "NOOP 10000", "settle 2000", "audit True"),
+        *("unregister 2000", "NOOP 2000", "audit False"),
+    ]
+    assert not texts(ledger)
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_silent_server_is_told_all_the_same_and_nobody_waits(interrupted: bool) -> None:
+    """It may be stopped, and read it later: then it keeps neither session nor registration."""
+    server = Server(noops=[False], ends=False, unregistered=["rank=0: UNREGISTER: no answer"])
+    told, ledger = leave(server, silent=not interrupted, interrupted=interrupted)
+    asked = "NOOP 700" if interrupted else "NOOP 10000"
+    assert told == ["finish", asked, "settle 50", "unregister 50"]
+    assert texts(ledger) == {
+        Check.SESSIONS: ["at the end of the run: END_SESSION: no answer"],
+        Check.REPLIES: [
+            "rank=0: UNREGISTER: no answer; whether that registration is gone is unknown"
+        ],
+    }
+
+
+def test_an_unregister_without_an_answer_proves_nothing() -> None:
+    server = Server(unregistered=["rank=1: UNREGISTER_KV_CACHE: no answer within 2 s"])
+    _, ledger = leave(server)
+    tally = ledger.tallies[Check.REPLIES]
+    assert (tally.unproven, tally.failed) == (1, 0)
+    assert tally.texts == [
+        "rank=1: UNREGISTER_KV_CACHE: no answer within 2 s; whether that registration is gone is "
+        "unknown"
+    ]
+
+
+def test_a_last_look_without_an_answer_proves_nothing() -> None:
+    _, ledger = leave(Server(noops=[False]))
+    assert texts(ledger) == {Check.REPLIES: ["at the end of the run: NOOP: no answer"]}
+
+
+def test_the_last_look_takes_longer_than_a_breath() -> None:
+    """A server that answers twice sends both answers at once; the second may be on its way."""
+    clock = VirtualClock()
+    server = cast(Any, Server())
+    leaving = Leaving(
+        Opened(rpcs=[server], scenario=None, desk=None, workforce=server),
+        audit=None,
+        clock=clock,
+        ledger=Ledger(),
+        silent=False,
+        interrupted=False,
+    )
+    asyncio.run(leaving.leave())
+    assert 10 * NS_PER_MS <= clock.now_ns() < NS_PER_S
+
+
+def test_a_run_that_opened_nothing_has_nothing_to_end() -> None:
+    told, ledger = leave(Server(), opened=False)
+    assert (told, texts(ledger)) == (["audit False"], {})
