@@ -257,22 +257,6 @@ LOOKUPS = (
     ),
     Case(
         switch="ignored_salt",
-        checks=("cold_lookup",),
-        words=("cold LOOKUP hit 2/2 chunks, expected 0/2",),
-        options=_TENANT_B,
-        before=_TENANT_A,
-        note="two tenants",
-    ),
-    Case(
-        switch="ignored_model",
-        checks=("cold_lookup",),
-        words=("cold LOOKUP hit 2/2 chunks, expected 0/2",),
-        options=("--model-name", "model-b"),
-        before=("--model-name", "model-a"),
-        note="two models",
-    ),
-    Case(
-        switch="ignored_salt",
         checks=("isolation",),
         words=("LOOKUP under another cache salt hit 2/2 chunks, expected 0/2",),
     ),
