@@ -197,19 +197,26 @@ class Run:
             raise FatalError(finding.text)
         self._scenario = self._make_scenario(force)
         sequences = self._run_sequences(self._scenario)
-        if self._config.mode == "gpu" and self._server.transport == "handle":
-            # A server that we vanish from must give our GPU memory back soon.
-            await run_beside(sequences, self._heartbeat(force).run())
-        else:
+        if not dialect.pings_name_instances:
             await sequences
+            return
+        heartbeat = self._heartbeat(force)
+        await heartbeat.beat()
+        await run_beside(sequences, heartbeat.run())
 
     def _heartbeat(self, force: Workforce) -> Heartbeat:
-        from benchserver.client.heartbeat import Heartbeat
+        from benchserver.client.heartbeat import Heartbeat, interval_ns
 
         def missed(rank: int, text: str) -> None:
             self._ledger.add([unproven(Check.REPLIES, f"rank={rank}: {text}")])
 
-        return Heartbeat(force.workers, clock=self._clock, missed=missed)
+        reap_timeout_s = 0.0 if self._before is None else self._before.reap_timeout_s
+        return Heartbeat(
+            force.workers,
+            every_ns=interval_ns(reap_timeout_s),
+            clock=self._clock,
+            missed=missed,
+        )
 
     def release_segments(self) -> None:
         """Take our names out of /dev/shm and free the memory, at once."""

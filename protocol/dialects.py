@@ -112,6 +112,12 @@ class Dialect:
         """Tell whether a LOOKUP's key says how many workers will read each object (0.5.5+)."""
         return "num_kv_readers" in self.key_fields
 
+    @property
+    def pings_name_instances(self) -> bool:
+        """Tell whether a PING says who is alive, and keeps that registration (0.5.0+)."""
+        row = self.ops.get(Op.PING)
+        return row is not None and any(field.name == "instance_id" for field in row.payload)
+
     def named(self, op: Op, args: Sequence[Any]) -> dict[str, Any]:
         """Return a request's payload by field name."""
         return dict(zip((f.name for f in self.ops[op].payload), args, strict=True))

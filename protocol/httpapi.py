@@ -57,6 +57,7 @@ HTTP_041 = HttpRoutes(
 )
 """0.4.1 to 0.4.4."""
 
+MAX_REAP_TIMEOUT_S = 1e9
 MAX_TOKEN_CHARS = 4096
 _TOKEN = re.compile(rf"[!-~]{{1,{MAX_TOKEN_CHARS}}}")
 _MD5 = re.compile(r"[0-9a-f]{32}")
@@ -88,6 +89,8 @@ class ServerStatus:
     engine_instances: frozenset[int]
     l1_bytes: int = 0
     """The size of L1, or 0 if the server does not say."""
+    reap_timeout_s: float = 0.0
+    """The silence after which a worker that has PINGed is given up; 0: never, or it is not said."""
 
 
 def kv_rank(*, world_size: int, rank: int) -> int:
@@ -203,6 +206,7 @@ def parse_status(answer: Any) -> ServerStatus:
         handle_instances=_handle_instances(answer),
         engine_instances=_engine_instances(answer),
         l1_bytes=_l1_bytes(manager),
+        reap_timeout_s=_reap_timeout_s(answer),
     )
 
 
@@ -223,6 +227,15 @@ def _count_at(holder: dict[str, Any], name: str) -> int:
 def _l1_bytes(manager: dict[str, Any]) -> int:
     size = manager.get("memory_total_bytes")
     return size if is_int(size) and size > 0 else 0
+
+
+def _reap_timeout_s(answer: dict[str, Any]) -> float:
+    liveness = answer.get("worker_liveness")
+    seconds = liveness.get("reap_timeout_seconds") if isinstance(liveness, dict) else None
+    if not is_int(seconds) and not isinstance(seconds, float):
+        return 0.0
+    # Neither NaN nor what no float holds; more than this is no timeout.
+    return float(seconds) if 0 < seconds <= MAX_REAP_TIMEOUT_S else 0.0
 
 
 def _handle_instances(answer: dict[str, Any]) -> frozenset[int]:

@@ -1,8 +1,9 @@
 """PINGs of every registered worker, as engines send them.
 
 A server gives up a worker that has PINGed and fell silent after two minutes, one that never did
-after an hour (0.5.0 to 0.5.6).  Until then it keeps a killed client's GPU memory mapped, and by
-that taken (measured with 0.5.6): a worker that PINGs leaves it for two minutes at most.
+after an hour (0.5.0 to 0.5.6): a run that pauses needs its PINGs.  Until then it keeps a killed
+client's GPU memory mapped, and by that taken (measured with 0.5.6): a worker that PINGs leaves it
+for two minutes at most.
 """
 
 from __future__ import annotations
@@ -18,25 +19,47 @@ from benchserver.tasks import gather_all
 from protocol.ops import Op
 
 INTERVAL_NS = 10 * NS_PER_S
-"""As stock engines do; a server must wait for three of them at least."""
+"""As stock engines do."""
+
+_BEATS = 3
+"""A server that gives up sooner is sent so many in the time that it allows."""
+
+_SHORTEST_NS = NS_PER_S // 10
+
+
+def interval_ns(reap_timeout_s: float) -> int:
+    """Return the time between two PINGs to a server that waits so long; 0: it does not say."""
+    if not reap_timeout_s:
+        return INTERVAL_NS
+    return min(INTERVAL_NS, max(_SHORTEST_NS, int(reap_timeout_s * NS_PER_S) // _BEATS))
 
 
 class Heartbeat:
     """Keeps the registrations of all workers alive while it runs."""
 
     def __init__(
-        self, workers: Sequence[Worker], *, clock: Clock, missed: Callable[[int, str], None]
+        self,
+        workers: Sequence[Worker],
+        *,
+        every_ns: int,
+        clock: Clock,
+        missed: Callable[[int, str], None],
     ) -> None:
         """`missed(rank, text)` hears of every PING without a good answer."""
         self._workers = workers
+        self._every_ns = every_ns
         self._clock = clock
         self._missed = missed
 
     async def run(self) -> NoReturn:
-        """PING every worker, the first time at once, until cancelled."""
+        """PING every worker now and then, the first time after a while, until cancelled."""
         while True:
-            await gather_all(self._ping(worker) for worker in self._workers)
-            await self._clock.sleep_ns(INTERVAL_NS)
+            await self._clock.sleep_ns(self._every_ns)
+            await self.beat()
+
+    async def beat(self) -> None:
+        """PING every worker once."""
+        await gather_all(self._ping(worker) for worker in self._workers)
 
     async def _ping(self, worker: Worker) -> None:
         try:
@@ -45,4 +68,8 @@ class Heartbeat:
             self._missed(worker.rank, one_line(error))
             return
         if not reply.result:
-            self._missed(worker.rank, f"PING answered {one_line(ascii(reply.result), 40)}")
+            self._missed(
+                worker.rank,
+                f"PING answered {one_line(ascii(reply.result), 40)}: the server does not know our "
+                "registration any more",
+            )

@@ -174,6 +174,11 @@ def test_operations_that_a_release_lacks_have_no_number() -> None:
     assert "WAIT_PREFETCH_STATUS" not in ids("0.4.7")
 
 
+def test_pings_name_their_instance_where_servers_wait_for_them() -> None:
+    pinging = {row.name for row in DIALECTS if row.pings_name_instances}
+    assert {row.name for row in DIALECTS} - pinging == {f"0.4.{n}" for n in range(1, 8)}
+
+
 @pytest.mark.parametrize(
     ("release", "count"),
     [("0.4.1", 4), ("0.4.3", 5), ("0.4.5", 6), ("0.4.6", 6), ("0.4.7", 7), ("0.5.7rc2", 7)],

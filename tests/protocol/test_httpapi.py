@@ -181,6 +181,27 @@ def test_an_instance_id_is_any_integer(number: int) -> None:
     assert httpapi.parse_status(status).engine_instances == {number}
 
 
+@pytest.mark.parametrize(
+    ("liveness", "seconds"),
+    [
+        ({"reap_timeout_seconds": 120.0}, 120.0),
+        ({"reap_timeout_seconds": 2}, 2.0),
+        ({"reap_timeout_seconds": 0}, 0.0),
+        ({"reap_timeout_seconds": -1}, 0.0),
+        ({"reap_timeout_seconds": True}, 0.0),
+        ({"reap_timeout_seconds": float("nan")}, 0.0),
+        ({"reap_timeout_seconds": 10**400}, 0.0),
+        ({"reap_timeout_seconds": "120"}, 0.0),
+        ({}, 0.0),
+        (None, 0.0),
+    ],
+)
+def test_how_long_a_worker_may_be_silent(liveness: Any, seconds: float) -> None:
+    assert httpapi.parse_status(STATUS).reap_timeout_s == 0
+    status = {**STATUS, "worker_liveness": liveness}
+    assert httpapi.parse_status(status).reap_timeout_s == seconds
+
+
 L1_GOOD = {"read_locked_count": 0, "write_locked_count": 0}
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from benchserver.client.heartbeat import INTERVAL_NS, Heartbeat
+from benchserver.client.heartbeat import INTERVAL_NS, Heartbeat, interval_ns
 from benchserver.client.rpc import CallFailedError, ConnectionLostError, NoAnswerError
 from benchserver.client.worker import Worker
 from benchserver.clock import VirtualClock
@@ -53,8 +53,13 @@ def beat(*answers: Any) -> tuple[list[ScriptedRpc], list[tuple[int, str]]]:
 
     async def go() -> None:
         heartbeat = Heartbeat(
-            workers, clock=clock, missed=lambda rank, text: missed.append((rank, text))
+            workers,
+            every_ns=INTERVAL_NS,
+            clock=clock,
+            missed=lambda rank, text: missed.append((rank, text)),
         )
+        await heartbeat.beat()
+        assert clock.now_ns() == 0
         task = asyncio.ensure_future(heartbeat.run())
         for _ in range(TICKS):
             await asyncio.sleep(0)
@@ -80,7 +85,7 @@ def test_every_worker_pings_with_its_id_at_once_and_again() -> None:
     [
         (NoAnswerError(Op.PING, "no answer within 5 s"), "no answer within 5 s"),
         (ConnectionLostError(Op.PING, "the connection was lost"), "the connection was lost"),
-        (False, "PING answered False"),
+        (False, "PING answered False: the server does not know our registration any more"),
     ],
 )
 def test_a_ping_without_a_good_answer_is_told_and_the_others_go_on(answer: Any, text: str) -> None:
@@ -93,7 +98,17 @@ def test_a_ping_without_a_good_answer_is_told_and_the_others_go_on(answer: Any, 
 
 def test_errors_of_our_own_are_not_swallowed() -> None:
     clock, rpc = VirtualClock(), ScriptedRpc(ValueError("ours"))
-    heartbeat = Heartbeat([worker_of(0, rpc)], clock=clock, missed=lambda *_: None)
+    heartbeat = Heartbeat([worker_of(0, rpc)], every_ns=1, clock=clock, missed=lambda *_: None)
     with pytest.raises(ValueError, match="ours"):
         asyncio.run(cast(Any, heartbeat.run()))
     assert issubclass(NoAnswerError, CallFailedError)
+
+
+@pytest.mark.parametrize(
+    ("reap_timeout_s", "seconds"),
+    [(0.0, 10), (1e9, 10), (120.0, 10), (30.0, 10), (3.0, 1), (0.6, 0.2), (0.001, 0.1)],
+)
+def test_a_server_that_gives_up_sooner_hears_of_us_more_often(
+    reap_timeout_s: float, seconds: float
+) -> None:
+    assert interval_ns(reap_timeout_s) == int(seconds * 1e9)
