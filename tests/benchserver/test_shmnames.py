@@ -77,8 +77,12 @@ def make_link(path: Path) -> None:
 
 
 def make_socket(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(path))
+    folder = os.open(path.parent, os.O_RDONLY)  # a path to bind to has 107 characters at most
+    try:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(f"/proc/self/fd/{folder}/{path.name}")
+    finally:
+        os.close(folder)
 
 
 # A pipe that is opened for reading would wait for its writer, for ever.
