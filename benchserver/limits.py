@@ -25,11 +25,12 @@ _MAX_MAP_COUNT = Path("/proc/sys/vm/max_map_count")
 
 _MIB = 1 << 20
 
-_RUN_DESCRIPTORS = 40
+_RUN_DESCRIPTORS = 24
 _WORKER_DESCRIPTORS = 6
-"""A run had 13, and 6 for each worker: three of its socket, two of what watches it, the segment."""
+"""A run had 13, three of them at its start, and 6 for each worker: three of its socket, two of what
+watches it, the segment."""
 
-_SERVER_DESCRIPTORS = 40
+_SERVER_DESCRIPTORS = 24
 _CLIENT_DESCRIPTORS = 2
 _MOST_CLIENTS = 1024
 """A server had 14, and 2 for each client; what it may need beyond the first is taken if it can."""
@@ -37,16 +38,20 @@ _MOST_CLIENTS = 1024
 _CASE_DESCRIPTORS = 12
 """Pipes and files of the two processes of a self-test's run."""
 
-_THREADS = 12
-"""A run in cpu mode had 6: its own, two of libzmq, those that work and those that resolve names."""
+_THREADS = 5 + min(4, os.cpu_count() or 1)
+"""Two of libzmq, two that resolve names, one that draws; and those that copy and compare, of a run
+as of a server.  Either had 6 on two cores, its first one included."""
+
 _PROBE_STACK_BYTES = 1 << 18
 
 _DEVICE_THREADS = 32
 """torch, and the threads that compute digests; each worker has one more, which waits for events."""
 
-_RUN_BYTES = 320 * _MIB
-"""Of address space, for libraries, their memory and the stacks of threads; also of a server without
-its L1.  With one arena for all threads, 254 MiB in all were enough for either."""
+_RUN_BYTES = 256 * _MIB
+_SERVER_BYTES = 192 * _MIB
+"""Of address space, for libraries, their memory and the stacks of threads; a server's without its
+L1.  With one arena for all threads, 254 MiB in all were enough for a run, and for a server with an
+L1 of 64 MiB; with 215 MiB a run stood still."""
 
 _WORKER_BYTES = 1 * _MIB
 
@@ -120,7 +125,9 @@ def server_need(
     return Need(
         who="the server",
         descriptors=of_clients(base=_SERVER_DESCRIPTORS, each=_CLIENT_DESCRIPTORS),
-        address_bytes=of_clients(base=_RUN_BYTES + l1_bytes, each=_WORKER_BYTES, instead=instead),
+        address_bytes=of_clients(
+            base=_SERVER_BYTES + l1_bytes, each=_WORKER_BYTES, instead=instead
+        ),
         mappings=of_clients(base=_RUN_MAPPINGS, each=_WORKER_MAPPINGS),
         threads=_THREADS,
     )

@@ -50,6 +50,9 @@ class OneLineGroup(click.Group):
         except HarnessError as error:
             _complain(str(error))
             return error.exit_code
+        except (click.Abort, KeyboardInterrupt):
+            _complain(BEFORE)
+            return EXIT_FAILED
         except (OSError, MemoryError, RuntimeError) as error:
             text = shortage(error)
             if not text:
@@ -59,9 +62,6 @@ class OneLineGroup(click.Group):
             _complain(text)
             with suppress(OSError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is buffered goes nowhere
-            return EXIT_FAILED
-        except (click.Abort, KeyboardInterrupt):
-            _complain(BEFORE)
             return EXIT_FAILED
         return code if isinstance(code, int) else 0
 

@@ -90,7 +90,7 @@ def test_soft_limits_are_raised_as_far_as_needed(system: System) -> None:
     system.limits[FILES] = (1024, 4096)
     system.limits[SPACE] = (1 << 20, UNLIMITED)
     require(need)
-    assert system.limits[FILES] == (4 + 40 + 200 * 6, 4096)
+    assert system.limits[FILES] == (4 + 24 + 200 * 6, 4096)
     assert system.limits[SPACE] == (
         10 * resource.getpagesize() + need.address_bytes.total,
         UNLIMITED,
@@ -102,7 +102,7 @@ def test_too_few_descriptors_are_one_line_with_the_arithmetic(system: System) ->
     with pytest.raises(FatalError) as caught:
         require(run_need(workers=200, pool_bytes=0, gpu=False))
     assert str(caught.value) == (
-        "the run needs 1244 file descriptors (4 in use, 40, 6 for each of 200 workers), "
+        "the run needs 1228 file descriptors (4 in use, 24, 6 for each of 200 workers), "
         "`ulimit -n` allows 1024; use a smaller --tp-size, or raise the limit"
     )
     assert system.limits[FILES] == (256, 1024)
@@ -111,7 +111,7 @@ def test_too_few_descriptors_are_one_line_with_the_arithmetic(system: System) ->
 def test_a_limit_that_may_not_be_raised_is_what_there_is(system: System) -> None:
     system.limits[FILES] = (20, UNLIMITED)
     system.refuses = True
-    with pytest.raises(FatalError, match=r"the run needs 50 .* `ulimit -n` allows 20; raise the "):
+    with pytest.raises(FatalError, match=r"the run needs 34 .* `ulimit -n` allows 20; raise the "):
         require(SMALL)
 
 
@@ -120,13 +120,13 @@ def test_where_it_cannot_even_look_all_is_in_use(system: System, tmp_path: Path)
         path.unlink()
     (tmp_path / "fd").rmdir()
     system.limits[FILES] = (5, 5)
-    with pytest.raises(FatalError, match=r"needs 51 file descriptors \(5 in use, 40, 6 for a wor"):
+    with pytest.raises(FatalError, match=r"needs 35 file descriptors \(5 in use, 24, 6 for a wor"):
         require(SMALL)
 
 
 def test_address_space_counts_every_pool(system: System) -> None:
     used = 10 * resource.getpagesize()
-    needed = used + (320 << 20) + 3 * (1 << 20) + 3 * (1 << 30)
+    needed = used + (256 << 20) + 3 * (1 << 20) + 3 * (1 << 30)
     system.limits[SPACE] = (1 << 31, needed - 1)
     need = run_need(workers=3, pool_bytes=1 << 30, gpu=False)
     reason = rf"needs {needed} bytes of address space .* allows {needed - 1}; use a smaller --kvc"
@@ -174,10 +174,13 @@ def refusing_after(count: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_too_few_threads(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
     before = threading.active_count()
     stack = threading.stack_size()
-    refusing_after(12, monkeypatch)
+    refusing_after(SMALL.threads, monkeypatch)
     system.limits[PROCESSES] = (50, 50)
     require(SMALL)
-    with pytest.raises(FatalError, match=r"^24 threads needed, the system gives 12; .* \(50,"):
+    with pytest.raises(
+        FatalError,
+        match=rf"^{2 * SMALL.threads} threads needed, the system gives {SMALL.threads}; .*",
+    ):
         require(SMALL, server_need(l1_bytes=1))
     assert threading.active_count() == before
     assert threading.stack_size() == stack
@@ -209,8 +212,8 @@ def test_a_gpu_needs_more_threads_and_no_pool_on_the_host() -> None:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ((64, 100_000), (40 + 2048, 100_000)),
-        ((64, UNLIMITED), (40 + 2048, UNLIMITED)),
+        ((64, 100_000), (24 + 2048, 100_000)),
+        ((64, UNLIMITED), (24 + 2048, UNLIMITED)),
         ((64, 1000), (1000, 1000)),
         ((5000, 5000), (5000, 5000)),
     ],
