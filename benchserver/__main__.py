@@ -1,14 +1,25 @@
-"""Entry point: `python -m benchserver` and the `bench-server` command."""
+"""Entry point: `python -m benchserver` and the `bench-server` command.
+
+Imports as little as it can before signals are handled: until then Ctrl-C is a traceback.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 
-from benchserver.ending import Ending
+from benchserver.errors import BEFORE, EXIT_FAILED
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main() -> None:
     """Run the command line; a signal during the imports ends the process in one line."""
+    for number in _SIGNALS:
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _leave)
+    from benchserver.ending import Ending
+
     ending = Ending()
     ending.install()
     # numpy's BLAS would start a thread for each core, and take address space for it; it has
@@ -17,6 +28,15 @@ def main() -> None:
     from benchserver.cli.main import cli
 
     cli(prog_name="bench-server", obj=ending)
+
+
+def _leave(*_: object) -> None:
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_DFL)  # the line may block, on a terminal that is stopped
+    try:
+        os.write(2, f"bench-server: error: {BEFORE}\n".encode())
+    finally:
+        os._exit(EXIT_FAILED)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import enum
-import os
 import re
-import stat
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 from urllib.parse import SplitResult, urlsplit
 
@@ -316,24 +313,3 @@ def _split(url: str, option: str) -> SplitResult:
 
 def _is_plain(url: str) -> bool:
     return url.isascii() and not any(c.isspace() for c in url)
-
-
-def check_output_path(option: str, path: str) -> None:
-    """Raise UsageError if a report cannot be written there."""
-    if not _can_be_file(Path(path)):
-        shown = one_line(path, 120) or "''"
-        raise UsageError(f"{option} {shown}: not a file in an existing directory")
-
-
-def same_file(first: str, second: str) -> bool:
-    """Tell whether two paths name one file, existing or not."""
-    return os.path.realpath(first) == os.path.realpath(second)
-
-
-def _can_be_file(path: Path) -> bool:
-    try:
-        return not stat.S_ISDIR(path.stat().st_mode)
-    except FileNotFoundError:
-        return path.parent.is_dir()
-    except (OSError, ValueError):  # a name that no file can have: too long, or with a NUL
-        return False

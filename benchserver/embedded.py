@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from benchserver.ending import BEFORE, Ending
-from benchserver.errors import FatalError, one_line
+from benchserver.ending import Ending
+from benchserver.errors import BEFORE, FatalError, one_line
 from shapespec import ShapeSpec, token_bytes
 
 _READY_WITHIN_S = 15.0

@@ -20,14 +20,17 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-from benchserver.errors import EXIT_FAILED
-
-BEFORE = "interrupted before the run began: nothing is proven"
+from benchserver.errors import BEFORE, EXIT_FAILED
+from benchserver.outlet import write_now
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _WITHIN_S = 2.7
 """After the first signal; the user is promised 3 s."""
+
+_ONE_S = 0.5
+"""Signals within this time of the first are that one again: a terminal sends one to the whole
+group, and `timeout`, or a shell that has heard it too, passes on its own."""
 
 _THREADS_WITHIN_S = 2.0
 _ASKED_THREADS_WITHIN_S = 0.5
@@ -38,7 +41,8 @@ class Ending:
     """What signals do, and what an end at once must undo.
 
     The first signal ends the process in one line, unless somebody listens (`asking`, `running`);
-    once the run is over it changes nothing.  A second one always ends the process, with code 1.
+    once the run is over it changes nothing.  A second one, unless it follows at once, always ends
+    the process, with code 1.
     """
 
     def __init__(
@@ -89,10 +93,12 @@ class Ending:
 
     def on_signal(self, _number: int = 0, _frame: FrameType | None = None) -> None:
         """Do what a signal calls for now; a handler."""
+        now_s = self._now_s()
         if self._asked_s is not None:
-            self._leave(EXIT_FAILED)
+            if now_s - self._asked_s >= _ONE_S:
+                self._leave(EXIT_FAILED)
             return
-        self._asked_s = self._now_s()
+        self._asked_s = now_s
         if not self.over:
             self._on_first()
 
@@ -157,11 +163,11 @@ class Ending:
 
     def _end_before(self) -> None:
         # Not by sys.stderr, which may be in the middle of a line of its own.
-        os.write(2, f"bench-server: error: {BEFORE}\n".encode())
+        write_now(2, f"bench-server: error: {BEFORE}\n".encode())
         self._leave(EXIT_FAILED)
 
     def _leave(self, code: int) -> None:
-        for undo in [*reversed(self._undo), _remove_names, _flush]:
+        for undo in [*reversed(self._undo), _remove_names]:
             # Whatever fails here, the rest has to be done.
             with contextlib.suppress(Exception):
                 undo()
@@ -173,13 +179,6 @@ def _remove_names() -> None:
     module = sys.modules.get("benchserver.cudamark")
     if module is not None:
         module.remove_own_files()
-
-
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        # Nobody reads, or the signal came in the middle of a write.
-        with contextlib.suppress(OSError, ValueError, AttributeError, RuntimeError):
-            stream.flush()
 
 
 def _ignore_signals() -> None:

@@ -12,6 +12,9 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 
+BEFORE = "interrupted before the run began: nothing is proven"
+"""What a signal is answered with as long as there is nothing to clean up."""
+
 
 class HarnessError(Exception):
     """Base of all errors that end a run."""

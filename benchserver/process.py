@@ -11,16 +11,14 @@ from benchserver.ending import Ending
 from benchserver.reporter import Reporter
 from benchserver.result import RunResult
 from benchserver.run import Run
-from benchserver.tasks import Threads
+from benchserver.tasks import Threads, close_loop
 
 _NAME_THREADS = 4
 """They resolve host names, which cannot be interrupted either."""
 
-_REST_WITHIN_S = 0.5
-
 
 def run_to_end(config: RunConfig, reporter: Reporter, ending: Ending) -> RunResult:
-    """Run, print the summary and return the result.
+    """Run and return the result.
 
     The first signal asks for a clean end, the second leaves at once (exit code 1), still removing
     our names from /dev/shm.  Threads of the run may be at work still: `ending` watches them.
@@ -31,7 +29,7 @@ def run_to_end(config: RunConfig, reporter: Reporter, ending: Ending) -> RunResu
         try:
             return loop.run_until_complete(_run(config, reporter, ending))
         finally:
-            _close(loop)
+            close_loop(loop)
 
 
 async def _run(config: RunConfig, reporter: Reporter, ending: Ending) -> RunResult:
@@ -50,21 +48,8 @@ async def _run(config: RunConfig, reporter: Reporter, ending: Ending) -> RunResu
         cancel.set()
         reporter.note("Stopping: ending sessions and registrations (again: leave at once) ...")
 
-    with ending.undoing(run.release_segments):
-        with ending.running(lambda: loop.call_soon_threadsafe(ask)):
-            result = await run.execute()
-        reporter.finish(result)
-    return result
-
-
-def _close(loop: asyncio.AbstractEventLoop) -> None:
-    """Close the loop, after a moment for what still runs on it."""
-    try:
-        rest = asyncio.all_tasks(loop)
-        for task in rest:
-            task.cancel()
-        if rest:
-            loop.run_until_complete(asyncio.wait(rest, timeout=_REST_WITHIN_S))
-        loop.run_until_complete(loop.shutdown_asyncgens())
-    finally:
-        loop.close()
+    with (
+        ending.undoing(run.release_segments),
+        ending.running(lambda: loop.call_soon_threadsafe(ask)),
+    ):
+        return await run.execute()

@@ -7,7 +7,6 @@ from typing import Protocol
 
 from benchserver.check.verdict import Finding
 from benchserver.history import SequenceRecord, Step
-from benchserver.result import RunResult
 
 
 class Reporter(Protocol):
@@ -23,8 +22,4 @@ class Reporter(Protocol):
 
     def sequence(self, record: SequenceRecord, findings: Sequence[Finding]) -> None:
         """Tell of a finished sequence and its judgement."""
-        ...
-
-    def finish(self, result: RunResult) -> None:
-        """Tell the result."""
         ...

@@ -14,6 +14,9 @@ from typing import Any, NoReturn, TypeVar
 T = TypeVar("T")
 U = TypeVar("U")
 
+_REST_WITHIN_S = 0.5
+"""How long what still runs on a loop may take to end when the loop is closed."""
+
 
 _LISTEN_S = 0.25
 """How long somebody must have listened, at the end of a wait, before it is over: what came while
@@ -188,3 +191,16 @@ class Threads(ThreadPoolExecutor):
 async def in_thread(executor: Executor, work: Callable[[], T]) -> T:
     """Run blocking work in a thread; a cancelled caller leaves it to end by itself."""
     return await asyncio.get_running_loop().run_in_executor(executor, work)
+
+
+def close_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Close the loop, after a moment for what still runs on it."""
+    try:
+        rest = asyncio.all_tasks(loop)
+        for task in rest:
+            task.cancel()
+        if rest:
+            loop.run_until_complete(asyncio.wait(rest, timeout=_REST_WITHIN_S))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        loop.close()

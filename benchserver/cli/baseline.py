@@ -5,12 +5,13 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from benchserver.cli.httptoken import hide_from_process_list, read_token
+from benchserver.cli.output import Output
 from benchserver.config import (
     DEFAULT_BLOCK_SIZE,
     DEFAULT_CUDA_IPC,
@@ -18,11 +19,9 @@ from benchserver.config import (
     RunConfig,
     TransferChoice,
     check_config,
-    check_output_path,
     default_partial_skip,
     normalize_http_url,
     normalize_rpc_url,
-    same_file,
 )
 from benchserver.ending import Ending
 from benchserver.errors import FatalError, UsageError
@@ -30,7 +29,9 @@ from benchserver.limits import require, run_need, server_need
 from shapespec import ShapeSpec, SpecError, parse_shape_spec, pool_bytes
 
 if TYPE_CHECKING:
+    from benchserver.cli.reports import Reports
     from benchserver.embedded import EmbeddedServer
+    from benchserver.report.text import TextReporter
     from benchserver.result import RunResult
 
 _SEED_BITS = 32
@@ -118,44 +119,64 @@ def run_baseline(ctx: click.Context, options: Mapping[str, Any]) -> int:
     """Run, report, and return the exit code."""
     mode = _mode(ctx, options)
     config = build_config({**options, "mode": mode, "cuda_ipc": _cuda_ipc(ctx, options, mode)})
-    _check_reports(options["json_path"], options["junit_path"])
     _check_embedded(ctx, options)
     ending = ctx.ensure_object(Ending)
 
+    from benchserver.cli.reports import open_reports
     from benchserver.report.text import TextReporter, make_printer
 
-    total = None if config.end is None else config.end - config.start
-    reporter = TextReporter(make_printer(total), quiet=options["quiet"])
-    try:
-        for text in _overridden(options, config.spec):
-            reporter.note(text)
-        return _run(config, options, reporter, ending)
-    finally:
-        reporter.close()
+    with open_reports(options["json_path"], options["junit_path"], ending) as reports:
+        output = Output(ending, to_stderr=reports.take_stdout)
+        total = None if config.end is None else config.end - config.start
+        reporter = TextReporter(make_printer(total, output.outlet), quiet=options["quiet"])
+        try:
+            with ending.undoing(reporter.restore):
+                for text in _overridden(options, config.spec):
+                    reporter.note(text)
+                return _run(config, Run(options, reporter, reports, output, ending))
+        finally:
+            reporter.close()
+            output.trouble()
 
 
-def _run(config: RunConfig, options: Mapping[str, Any], reporter: Any, ending: Ending) -> int:
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a run is surrounded by."""
+
+    options: Mapping[str, Any]
+    reporter: TextReporter
+    reports: Reports
+    output: Output
+    ending: Ending
+
+
+def _run(config: RunConfig, run: Run) -> int:
     """Run with whatever it needs; reports are written before the embedded server is stopped."""
     with ExitStack() as needed:
         try:
             _require_limits(config)
             if config.mode == "gpu":
                 _require_device()
-            if options["embedded"]:
-                server = needed.enter_context(_serving(config, ending))
+            if run.options["embedded"]:
+                server = needed.enter_context(_serving(config, run.ending))
                 config = replace(config, rpc_url=server.rpc_url, http_url=server.http_url)
         except FatalError as error:
             from benchserver.result import result_of_no_run
 
-            nothing = result_of_no_run(config, str(error), interrupted=ending.asked)
-            _write_reports(options, nothing)
-            raise
+            nothing = result_of_no_run(config, str(error), interrupted=run.ending.asked)
+            raise FatalError("; ".join([str(error), *run.reports.write(nothing)])) from error
         # Loaded here: nothing heavy, nor libzmq, before the limits are known to do.
         from benchserver.process import run_to_end
 
-        result = run_to_end(config, reporter, ending)
-        _write_reports(options, result)
-    return result.exit_code
+        result = run_to_end(config, run.reporter, run.ending)
+        return _tell(result, run)
+
+
+def _tell(result: RunResult, run: Run) -> int:
+    """Write reports and summary, so that what is said last equals the exit code; return that."""
+    run.reports.write(result)
+    run.reporter.finish(result)
+    return run.output.settled(result.exit_code, lambda trouble: run.reports.fail(result, trouble))
 
 
 def _require_limits(config: RunConfig) -> None:
@@ -183,23 +204,6 @@ def _serving(config: RunConfig, ending: Ending) -> AbstractContextManager[Embedd
 
     gpu = config.mode == "gpu"
     return embedded_server(config.spec, config.tp_size, config.num_tokens, gpu=gpu, ending=ending)
-
-
-def _write_reports(options: Mapping[str, Any], result: RunResult) -> None:
-    from benchserver.report.files import json_bytes, junit_document, write_report
-
-    if options["json_path"] is not None:
-        write_report(options["json_path"], json_bytes(result))
-    if options["junit_path"] is not None:
-        write_report(options["junit_path"], junit_document(result))
-
-
-def _check_reports(json_path: str | None, junit_path: str | None) -> None:
-    for option, path in (("--json", json_path), ("--junit", junit_path)):
-        if path is not None:
-            check_output_path(option, path)
-    if json_path is not None and junit_path is not None and same_file(json_path, junit_path):
-        raise UsageError(f"--json and --junit both name {json_path}")
 
 
 def _check_embedded(ctx: click.Context, options: Mapping[str, Any]) -> None:

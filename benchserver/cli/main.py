@@ -10,9 +10,10 @@ from typing import Any
 import click
 
 from benchserver.cli.configfile import load_config
+from benchserver.cli.output import complain
 from benchserver.cli.types import StrictFloat, StrictInt
-from benchserver.ending import BEFORE, Ending
-from benchserver.errors import EXIT_FAILED, EXIT_USAGE, HarnessError, one_line, os_reason
+from benchserver.ending import Ending
+from benchserver.errors import BEFORE, EXIT_FAILED, EXIT_USAGE, HarnessError, os_reason
 from benchserver.limits import (
     allow_descriptors_of_clients,
     require,
@@ -45,13 +46,13 @@ class OneLineGroup(click.Group):
         try:
             code = super().main(*args, **kwargs)
         except click.UsageError as error:
-            _complain(_usage_text(error))
+            complain(_usage_text(error))
             return EXIT_USAGE
         except HarnessError as error:
-            _complain(str(error))
+            complain(str(error))
             return error.exit_code
-        except (click.Abort, KeyboardInterrupt):
-            _complain(BEFORE)
+        except (click.Abort, KeyboardInterrupt):  # the former is a RuntimeError
+            complain(BEFORE)
             return EXIT_FAILED
         except (OSError, MemoryError, RuntimeError) as error:
             text = shortage(error)
@@ -59,7 +60,7 @@ class OneLineGroup(click.Group):
                 if not isinstance(error, OSError):
                     raise
                 text = f"cannot write: {os_reason(error)}"
-            _complain(text)
+            complain(text)
             with suppress(OSError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is buffered goes nowhere
             return EXIT_FAILED
@@ -70,10 +71,6 @@ def _usage_text(error: click.UsageError) -> str:
     text = error.format_message().rstrip(".")
     command = "bench-server" if error.ctx is None else error.ctx.command_path
     return f"{text}; see {command} --help"
-
-
-def _complain(text: str) -> None:
-    click.echo(f"bench-server: error: {one_line(text, 2000)}", err=True)
 
 
 def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -298,7 +295,7 @@ def _print_faults(ctx: click.Context, param: click.Parameter, value: bool) -> No
     envvar="BENCH_SERVER_JSON",
     default=None,
     metavar="PATH",
-    help="Write a JSON report.",
+    help="Write a JSON report; -: to standard output, and the lines to standard error.",
 )
 @click.option(
     "--junit",
@@ -495,14 +492,15 @@ def cli(ctx: click.Context, /, **options: Any) -> int:
     hidden=True,
     help="Stop when standard input ends: the parent is gone.",
 )
-def serve(**options: Any) -> int:
+@click.pass_obj
+def serve(ending: Ending, /, **options: Any) -> int:
     """Run the embedded MP server (for newcomers and self-tests)."""
     # Before that module: it loads what may not even load within the limits.
     require(server_need(l1_bytes=int(options["l1_size_gb"] * _GIB)))
     allow_descriptors_of_clients()
     from benchserver.cli.serve import run_server
 
-    return run_server(options)
+    return run_server(options, ending)
 
 
 @cli.command(context_settings={"auto_envvar_prefix": "BENCH_SERVER_SELFTEST"})
@@ -528,7 +526,8 @@ def serve(**options: Any) -> int:
 )
 @click.option("--json", "json_path", default=None, metavar="PATH", help="Write a JSON report.")
 @click.option("--list", "list_only", is_flag=True, help="List the runs, and leave.")
-def selftest(**options: Any) -> int:
+@click.pass_obj
+def selftest(ending: Ending, /, **options: Any) -> int:
     """Prove that every check can fail: run the bench into every fault of the embedded server.
 
     Exit code 0: each fault was caught by the check that must catch it, and harmless ones passed.
@@ -537,4 +536,4 @@ def selftest(**options: Any) -> int:
         require(selftest_need(jobs=options["jobs"]))
     from benchserver.cli.selftest import run_selftest
 
-    return run_selftest(options)
+    return run_selftest(options, ending)

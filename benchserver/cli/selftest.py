@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import signal
 from collections.abc import Mapping, Sequence
-from typing import Any
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from benchserver.cli.output import Output
 from benchserver.clock import NS_PER_S, RealClock
-from benchserver.config import check_output_path
-from benchserver.errors import EXIT_FAILED, EXIT_OK, UsageError, one_line
+from benchserver.ending import Ending
+from benchserver.errors import EXIT_FAILED, EXIT_OK, FatalError, UsageError, one_line
 from benchserver.selftest.case import CONTROL, Case
 from benchserver.selftest.cases import CASES
+
+if TYPE_CHECKING:
+    from benchserver.report.destinations import Destination
+    from benchserver.selftest.judge import Row
+    from benchserver.selftest.table import TablePrinter
 
 
 def chosen(names: Sequence[str]) -> list[Case]:
@@ -29,53 +35,91 @@ def chosen(names: Sequence[str]) -> list[Case]:
     return [case for case in CASES if not names or case.fault in names]
 
 
-def run_selftest(options: Mapping[str, Any]) -> int:
+def run_selftest(options: Mapping[str, Any], ending: Ending) -> int:
     """Run, print the table, and return the exit code."""
-    from benchserver.selftest.table import document, list_line, make_table, summary
+    from benchserver.selftest.table import list_line, make_table
 
     cases = chosen(options["only"])
     if options["list_only"]:
         for case in cases:
             click.echo(list_line(case))
         return EXIT_OK
-    mode = options["mode"]
-    if mode == "gpu":
+    if options["mode"] == "gpu":
         from benchserver.kv.cuda import require_device
 
         require_device()
-    path = options["json_path"]
-    if path is not None:
-        check_output_path("--json", path)
-    clock = RealClock()
-    started_ns = clock.now_ns()
-    table = make_table(len(cases))
-    try:
-        rows = asyncio.run(_run(cases, options["jobs"], mode, clock, table))
-    except asyncio.CancelledError:
-        table.close()
-        click.echo("SELFTEST: interrupted, nothing is proven (exit 1)")
-        return EXIT_FAILED
-    table.close()
-    wall_s = (clock.now_ns() - started_ns) / NS_PER_S
-    click.echo(summary(rows, wall_s))
-    if path is not None:
-        from benchserver.report.files import write_report
-
-        write_report(path, json.dumps(document(rows, wall_s, mode), indent=2).encode() + b"\n")
-    return EXIT_FAILED if any(row.wrong for row in rows) else EXIT_OK
+    with ExitStack() as opened:
+        report = _open_report(options["json_path"], ending, opened)
+        output = Output(ending, to_stderr=report is not None and report.takes_stdout)
+        opened.callback(output.trouble)
+        table = make_table(len(cases), output.outlet)
+        with ending.undoing(table.restore):
+            clock = RealClock()
+            started_ns = clock.now_ns()
+            try:
+                rows = _run(cases, options, table, clock, ending)
+            finally:
+                table.close()
+            told = _Told(rows, (clock.now_ns() - started_ns) / NS_PER_S, options["mode"])
+            return output.settled(_tell(told, output, report), lambda _: EXIT_FAILED)
 
 
-async def _run(cases: Sequence[Case], jobs: int, mode: str, clock: RealClock, table: Any) -> Any:
-    """Run the cases; SIGINT, SIGTERM or SIGHUP ends all children and raises CancelledError."""
+def _run(
+    cases: Sequence[Case],
+    options: Mapping[str, Any],
+    table: TablePrinter,
+    clock: RealClock,
+    ending: Ending,
+) -> list[Row] | None:
+    """Run the cases; None if a signal ended them, and all their children, before that."""
+    from benchserver.cli.loop import run_until_asked
     from benchserver.selftest.runs import GPU, HOST, run_cases
 
-    setup = GPU if mode == "gpu" else HOST
-    work = asyncio.ensure_future(
-        run_cases(cases, jobs=jobs, clock=clock, on_row=table.row, setup=setup)
-    )
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # What nohup ignores stays ignored.
-        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
-            loop.add_signal_handler(number, work.cancel)
-    return await work
+    setup = GPU if options["mode"] == "gpu" else HOST
+    setup = replace(setup, seconds_left=ending.seconds_left)
+    jobs = options["jobs"]
+    work = run_cases(cases, jobs=jobs, clock=clock, on_row=table.row, setup=setup)
+    return run_until_asked(work, ending)
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What there is to tell: the rows, None if a signal came first."""
+
+    rows: list[Row] | None
+    wall_s: float
+    mode: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    destination: Destination
+    takes_stdout: bool
+
+
+def _open_report(path: str | None, ending: Ending, opened: ExitStack) -> _Report | None:
+    if path is None:
+        return None
+    from benchserver.report.destinations import names_stdout, open_destination
+
+    destination = open_destination("--json", path, ending.seconds_left)
+    opened.callback(destination.close)
+    return _Report(destination, names_stdout(path))
+
+
+def _tell(told: _Told, output: Output, report: _Report | None) -> int:
+    """Write the report and, last, what the table proves; return the exit code."""
+    from benchserver.selftest.table import document, summary
+
+    if told.rows is None:
+        output.outlet.line("SELFTEST: interrupted, nothing is proven (exit 1)")
+        return EXIT_FAILED
+    trouble = ""
+    if report is not None:
+        content = json.dumps(document(told.rows, told.wall_s, told.mode), indent=2) + "\n"
+        try:
+            report.destination.write(content.encode())
+        except FatalError as error:
+            trouble = str(error)
+    output.outlet.line(summary(told.rows, told.wall_s, trouble))
+    return EXIT_FAILED if trouble or any(row.wrong for row in told.rows) else EXIT_OK

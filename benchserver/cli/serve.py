@@ -15,7 +15,10 @@ from typing import Any
 from benchserver import cudamark
 from benchserver.cli.exposure import exposure_line, shown_host
 from benchserver.cli.httptoken import hide_from_process_list, read_token
+from benchserver.cli.output import Output
+from benchserver.ending import Ending
 from benchserver.errors import EXIT_FAILED, EXIT_OK
+from benchserver.outlet import Outlet, outlet_for
 from benchserver.refserver.config import ServerConfig
 from benchserver.refserver.cudaruntime import must_leave_at_once
 from benchserver.refserver.server import serve
@@ -27,8 +30,10 @@ _SAY_WITHIN_S = 1.0
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def run_server(options: Mapping[str, Any]) -> int:
+def run_server(options: Mapping[str, Any], ending: Ending) -> int:
     """Serve until SIGINT, SIGTERM, SIGHUP or (hidden) the end of standard input; return 0.
+
+    1, if what it said could not be written.
 
     Does not return, but ends the process, where a thread is stuck in CUDA or loads torch.
     """
@@ -58,15 +63,17 @@ def run_server(options: Mapping[str, Any]) -> int:
         eviction_ratio=options["eviction_ratio"],
         http_token=token,
     )
+    output, log = Output(ending), outlet_for(sys.stderr)
     try:
-        asyncio.run(_serve(config, stop_with_stdin=options["stop_with_stdin"]))
+        asyncio.run(_serve(config, output.outlet, log, stop_with_stdin=options["stop_with_stdin"]))
+        log.drain(_SAY_WITHIN_S)
+        return output.settled(EXIT_OK, lambda _: EXIT_FAILED)
     finally:
         # Python takes its handlers out before it exits, and a late signal would kill it then.
         for number in _STOP_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         if must_leave_at_once():
             _leave(EXIT_OK if sys.exc_info()[0] is None else EXIT_FAILED)
-    return EXIT_OK
 
 
 def _leave(code: int) -> None:
@@ -105,7 +112,7 @@ def fault_lines() -> list[str]:
     return lines
 
 
-async def _serve(config: ServerConfig, *, stop_with_stdin: bool) -> None:
+async def _serve(config: ServerConfig, out: Outlet, log: Outlet, *, stop_with_stdin: bool) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     _stop_by_signal(loop, stop)
@@ -119,23 +126,22 @@ async def _serve(config: ServerConfig, *, stop_with_stdin: bool) -> None:
             has_token=bool(config.http_token),
         )
         if warning:
-            print(warning, file=sys.stderr, flush=True)
+            log.line(warning)
         if stop_with_stdin:
-            print(json.dumps({"rpc_port": rpc_port, "http_port": http_port}), flush=True)
+            out.line(json.dumps({"rpc_port": rpc_port, "http_port": http_port}))
             return
-        print(
+        out.line(
             f"Embedded MP server (no evidence about LMCache): "
             f"tcp://{shown_host(config.host)}:{rpc_port}, "
             f"http://{shown_host(config.http_host)}:{http_port}, chunk size {config.chunk_size}; "
-            "Ctrl-C stops it",
-            flush=True,
+            "Ctrl-C stops it"
         )
         for line in _unverifiable_lines(config.l2):
-            print(line, flush=True)
+            out.line(line)
         if config.faults:
-            print(f"Faults on: {' '.join(config.faults)}", flush=True)
+            out.line(f"Faults on: {' '.join(config.faults)}")
 
-    await serve(config, on_ready=on_ready, stop=stop)
+    await serve(config, on_ready=on_ready, stop=stop, journal=log.line)
 
 
 def _unverifiable_lines(urls: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""One line to stderr for each thing that a client is not told, bounded.
+"""One line for each thing that a client is not told, bounded.
 
 A real server answers bad requests with silence and a log line; so does this one.  A flood of
 them must not fill a disk: lines are short, and a window of time has room for only so many.
@@ -6,9 +6,7 @@ them must not fill a disk: lines are short, and a window of time has room for on
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from contextlib import suppress
 
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.errors import one_line
@@ -19,21 +17,10 @@ MAX_LINES_A_WINDOW = 20
 WINDOW_NS = NS_PER_S
 
 
-def write_stderr(line: str) -> None:
-    """Write one line to stderr, where a started server's log belongs.
-
-    Nobody may be reading there, or the disk behind it may be full: the line is lost then, for no
-    client may end the server by being worth a line.
-    """
-    if sys.stderr is not None:  # None: closed by whoever started us
-        with suppress(OSError):
-            print(line, file=sys.stderr, flush=True)
-
-
 class Journal:
     """Writes short lines, and counts those that came too fast."""
 
-    def __init__(self, clock: Clock, write: Callable[[str], None] = write_stderr) -> None:
+    def __init__(self, clock: Clock, write: Callable[[str], None]) -> None:
         self._clock = clock
         self._write = write
         self._window_ns = clock.now_ns()

@@ -20,7 +20,7 @@ from benchserver.refserver.copier import Copier
 from benchserver.refserver.core import Core, Handler
 from benchserver.refserver.cudaruntime import CudaRuntime
 from benchserver.refserver.engine_ops import EngineOps
-from benchserver.refserver.journal import Journal, write_stderr
+from benchserver.refserver.journal import Journal
 from benchserver.refserver.lookup_ops import LookupOps
 from benchserver.refserver.mapped_ops import MappedOps
 from benchserver.refserver.meter import Meter
@@ -43,15 +43,16 @@ async def serve(
     *,
     on_ready: Callable[[int, int], None],
     stop: asyncio.Event,
+    journal: Callable[[str], None],
     clock: Clock | None = None,
-    journal: Callable[[str], None] = write_stderr,
 ) -> None:
     """Run a server until `stop` is set or this is cancelled.
 
     `on_ready(rpc_port, http_port)` is called once both ports answer, unless `stop` is set while
-    torch is loaded.  Raises FatalError if the server cannot start.  Threads, mappings, sockets and
-    the segment are gone at the end, however it comes; but for what is stuck in CUDA or still loads
-    torch (`cudaruntime.must_leave_at_once`).
+    torch is loaded.  `journal` takes lines for who runs it, and may not block.  Raises FatalError
+    if the server cannot start.  Threads, mappings, sockets and the segment are gone at the end,
+    however it comes; but for what is stuck in CUDA or still loads torch
+    (`cudaruntime.must_leave_at_once`).
     """
     # Loaded here: whoever only configures a server needs neither zmq nor aiohttp.
     from benchserver.refserver.faults.board import Switchboard

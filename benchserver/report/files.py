@@ -1,19 +1,14 @@
-"""Report files: JSON for machines, JUnit XML with one case a check for CI."""
+"""Reports as bytes: JSON for machines, JUnit XML with one case a check for CI."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import stat
-import tempfile
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 from benchserver.check.verdict import MEANINGS, Check, Tally, Verdict
-from benchserver.errors import FatalError
 from benchserver.load.probes import Probe
 from benchserver.report.lines import replay_command
 from benchserver.result import RunResult
@@ -165,31 +160,3 @@ def _xml_text(text: str) -> str:
 def json_bytes(result: RunResult) -> bytes:
     """Return the JSON report as it is written."""
     return json.dumps(result_document(result), indent=2).encode() + b"\n"
-
-
-def write_report(path: str, content: bytes) -> None:
-    """Write a report file whole or not at all; FatalError if it cannot be written.
-
-    A link is followed; a pipe or a device is written to, not replaced.
-    """
-    try:
-        target = Path(os.path.realpath(path))
-        if target.exists() and not target.is_file():
-            target.write_bytes(content)
-        else:
-            _replace(target, content)
-    except OSError as error:
-        raise FatalError(f"cannot write the report {path}: {error.strerror}") from error
-
-
-def _replace(target: Path, content: bytes) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=target.parent)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(content)
-        mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o644
-        os.chmod(temporary, mode)
-        os.replace(temporary, target)
-    except BaseException:
-        os.unlink(temporary)
-        raise

@@ -1,14 +1,13 @@
-"""The text report: plain flushed lines into a pipe, colour and a progress bar on a terminal."""
+"""The text report: plain lines into a pipe, colour and a progress bar on a terminal."""
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol, TextIO
+from typing import Any, Protocol, TextIO, cast
 
 from benchserver.check.verdict import Finding
 from benchserver.history import SequenceRecord, Step
+from benchserver.outlet import SHOW_CURSOR, Outlet
 from benchserver.report.lines import (
     BAD,
     FAINT,
@@ -40,19 +39,21 @@ class Printer(Protocol):
         """Leave the terminal as it was."""
         ...
 
+    def restore(self) -> None:
+        """The same in a handler of signals, where no lock may be taken."""
+        ...
+
 
 class PlainPrinter:
-    """Plain lines, each flushed: for pipes and files."""
+    """Plain lines: for pipes and files."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    def __init__(self, outlet: Outlet) -> None:
+        """Write to an outlet: a reader that stops, or goes away, does not end the run."""
+        self._outlet = outlet
 
     def write(self, line: Line) -> None:
-        """Write one line; a reader that went away does not end the run."""
-        try:
-            print(line.text, file=self._stream, flush=True)
-        except OSError as error:
-            self._stream = _discard_output(error)
+        """Write one line."""
+        self._outlet.line(line.text)
 
     def progress(self, done: int) -> None:
         """Pipes show no progress."""
@@ -60,31 +61,24 @@ class PlainPrinter:
     def close(self) -> None:
         """Nothing is open."""
 
-
-def _discard_output(error: OSError | None) -> TextIO:
-    """Send what is still printed nowhere, so that the process does not stumble over it at its end.
-
-    A reader that went away is nothing to tell; a full disk is.
-    """
-    if error is not None and not isinstance(error, BrokenPipeError):
-        print(f"bench-server: cannot write to standard output: {error.strerror}", file=sys.stderr)
-    nowhere = open(os.devnull, "w")  # noqa: SIM115 - lives as long as the process
-    if error is not None:
-        os.dup2(nowhere.fileno(), 1)
-    return nowhere
+    def restore(self) -> None:
+        """Nothing was changed."""
 
 
 class RichPrinter:
     """Coloured lines above a progress bar, on a terminal."""
 
-    def __init__(self, total: int | None) -> None:
+    def __init__(self, total: int | None, outlet: Outlet) -> None:
+        """Show a bar of `total` sequences, if it is known."""
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
-        self._console = Console(highlight=False, soft_wrap=True)
+        self._outlet = outlet
+        # Of rich's own writing, too, none may block: its lock is held meanwhile.
+        self._console = Console(file=cast(TextIO, outlet), highlight=False, soft_wrap=True)
         self._progress: Any = Progress(
             BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=self._console,
-            transient=True,
+            transient=True, redirect_stdout=False, redirect_stderr=False,
         )  # fmt: skip
         self._task = self._progress.add_task("sequences", total=total)
         self._progress.start()
@@ -101,12 +95,14 @@ class RichPrinter:
         """Remove the bar."""
         self._progress.stop()
 
+    def restore(self) -> None:
+        """Show the cursor, which the bar hides."""
+        self._outlet.write_now(SHOW_CURSOR)
 
-def make_printer(total: int | None) -> Printer:
-    """Return the printer that standard output calls for; `total` sequences, if it is known."""
-    if sys.stdout is None:  # closed by whoever started us
-        return PlainPrinter(_discard_output(None))
-    return RichPrinter(total) if sys.stdout.isatty() else PlainPrinter(sys.stdout)
+
+def make_printer(total: int | None, outlet: Outlet) -> Printer:
+    """Return the printer that an outlet calls for; `total` sequences, if it is known."""
+    return RichPrinter(total, outlet) if outlet.isatty() else PlainPrinter(outlet)
 
 
 class TextReporter:
@@ -143,6 +139,10 @@ class TextReporter:
     def close(self) -> None:
         """Leave the terminal as it was, if the run ended without a result."""
         self._printer.close()
+
+    def restore(self) -> None:
+        """The same in a handler of signals."""
+        self._printer.restore()
 
     def _write(self, lines: Iterable[Line]) -> None:
         for line in lines:

@@ -24,6 +24,7 @@ from typing import Any
 
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.errors import FatalError, one_line
+from benchserver.outlet import SecondsLeft, all_of_them
 from benchserver.refserver.config import POOL_PREFIX
 from benchserver.selftest.case import FOLDER, HANDLE, SHM, Case
 from benchserver.selftest.judge import NOT_ASKED, Ended, Row, judge
@@ -35,6 +36,10 @@ L1_GB = "0.03125"
 _ASK_WITHIN_S = 5.0
 _WRITTEN_WITHIN_S = 5.0
 _POLL_S = 0.05
+_KEEP_AFTER_BENCH_S = 1.2
+_KEEP_AFTER_SERVER_S = 0.5
+"""Of the three seconds after a signal: a bench is told to end first, then its server."""
+
 _MAX_OUTPUT_BYTES = 1 << 20
 _TAIL_CHARS = 600
 _MAX_LINES_BEFORE = 1000
@@ -46,13 +51,19 @@ class Setup:
     """Where the KV pools lie, and the deadlines that go with it, in seconds.
 
     ready_s: until a server is.  run_s: a whole run.  stop_s: until a process that was told to stop
-    is killed.
+    is killed, and `seconds_left` says how much of that a signal has left.
     """
 
     mode: str
     ready_s: float
     run_s: float
     stop_s: float
+    seconds_left: SecondsLeft = all_of_them
+
+    def stop_within(self, keep_s: float) -> float:
+        """Return how long a process may take to stop; once it is urgent, keep time for others."""
+        left_s = self.seconds_left(self.stop_s)
+        return left_s if left_s == self.stop_s else max(0.0, left_s - keep_s)
 
 
 HOST = Setup(mode="cpu", ready_s=20.0, run_s=40.0, stop_s=4.0)
@@ -141,7 +152,7 @@ async def _serving(number: int, case: Case, folder: Path, setup: Setup) -> Async
     try:
         yield await _ready(process, log, setup.ready_s)
     finally:
-        await _end_server(process, setup.stop_s)
+        await _end_server(process, setup.stop_within(_KEEP_AFTER_SERVER_S))
         if pool:  # a server that was killed, or killed itself, leaves it behind
             with contextlib.suppress(FileNotFoundError):
                 (_SHM_DIR / (POOL_PREFIX + pool)).unlink()
@@ -237,7 +248,7 @@ async def _bench(
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
-            await _reap(process, setup.stop_s)
+            await _reap(process, setup.stop_within(_KEEP_AFTER_BENCH_S))
     return Ended(
         exit_code=code,
         stdout=stdout.decode("utf-8", "replace"),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TextIO, cast
 
 from benchserver.errors import one_line
+from benchserver.outlet import SHOW_CURSOR, Outlet
 from benchserver.selftest.case import Case
 from benchserver.selftest.judge import NOT_ASKED, Row
 
@@ -26,6 +26,10 @@ class TablePrinter(Protocol):
 
     def close(self) -> None:
         """Show what is not shown yet."""
+        ...
+
+    def restore(self) -> None:
+        """Leave the terminal as it was, in a handler of signals, where no lock may be taken."""
         ...
 
 
@@ -51,13 +55,15 @@ def plain_line(texts: Sequence[str]) -> str:
     )
 
 
-def summary(rows: Sequence[Row], wall_s: float) -> str:
-    """Return the last line: what the table proves."""
+def summary(rows: Sequence[Row], wall_s: float, trouble: str = "") -> str:
+    """Return the last line: what the table proves, unless `trouble` kept the report from it."""
     wrong = [row for row in rows if row.wrong]
     faults = len({row.case.fault for row in rows if row.case.switch})
     if wrong:
         names = ", ".join(row.case.label for row in wrong)
         return f"SELFTEST: FAIL, {len(wrong)} of {len(rows)} runs are wrong: {names} (exit 1)"
+    if trouble:
+        return f"SELFTEST: FAIL, {trouble} (exit 1)"
     return (
         f"SELFTEST: PASS, {faults} faults in {len(rows)} runs behaved as they must, "
         f"in {wall_s:.0f} s (exit 0)"
@@ -96,32 +102,37 @@ def list_line(case: Case) -> str:
 
 
 class PlainTable:
-    """Plain lines, each flushed, as the runs end."""
+    """Plain lines, as the runs end."""
 
-    def __init__(self) -> None:
-        print(plain_line(_HEAD), flush=True)
+    def __init__(self, outlet: Outlet) -> None:
+        self._outlet = outlet
+        outlet.line(plain_line(_HEAD))
 
     def row(self, row: Row) -> None:
         """Print one row."""
-        print(plain_line(cells(row)), flush=True)
+        self._outlet.line(plain_line(cells(row)))
 
     def close(self) -> None:
         """All is shown."""
+
+    def restore(self) -> None:
+        """Nothing was changed."""
 
 
 class RichTable:
     """A progress bar, and a coloured table at the end."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, outlet: Outlet) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
         from rich.table import Table
 
-        self._console = Console(highlight=False)
+        self._outlet = outlet
+        self._console = Console(file=cast(TextIO, outlet), highlight=False)
         self._table: Any = Table(*_HEAD)
         self._progress: Any = Progress(
             BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=self._console,
-            transient=True,
+            transient=True, redirect_stdout=False, redirect_stderr=False,
         )  # fmt: skip
         self._task = self._progress.add_task("runs", total=total)
         self._progress.start()
@@ -139,8 +150,11 @@ class RichTable:
         self._progress.stop()
         self._console.print(self._table)
 
+    def restore(self) -> None:
+        """Show the cursor, which the bar hides."""
+        self._outlet.write_now(SHOW_CURSOR)
 
-def make_table(total: int) -> TablePrinter:
-    """Return the table that standard output calls for."""
-    is_terminal = sys.stdout is not None and sys.stdout.isatty()  # None: closed at our start
-    return RichTable(total) if is_terminal else PlainTable()
+
+def make_table(total: int, outlet: Outlet) -> TablePrinter:
+    """Return the table that an outlet calls for."""
+    return RichTable(total, outlet) if outlet.isatty() else PlainTable(outlet)

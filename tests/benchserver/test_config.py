@@ -19,10 +19,8 @@ from benchserver.config import (
     check_against_chunk,
     check_against_l1,
     check_config,
-    check_output_path,
     normalize_http_url,
     normalize_rpc_url,
-    same_file,
 )
 from benchserver.errors import FatalError, UsageError
 from tests.tlsstage import OPENSSL, make_certificate
@@ -272,17 +270,6 @@ def test_any_text_is_a_url_or_a_usage_error(text: str) -> None:
             assert urlsplit(url).hostname
 
 
-def test_output_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "old").touch()
-    for good in (str(tmp_path / "new.json"), str(tmp_path / "old"), "relative.xml"):
-        check_output_path("--json", good)
-    bad = ["", ".", str(tmp_path), str(tmp_path / "none" / "x"), str(tmp_path / "old" / "x")]
-    for path in (*bad, "x" * 300, "a\0b"):
-        with pytest.raises(UsageError, match=r"--json .*: not a file in an existing directory"):
-            check_output_path("--json", path)
-
-
 @pytest.mark.parametrize(
     ("transfer", "transport"),
     [
@@ -368,9 +355,3 @@ def test_an_authority(make_config: MakeConfig, tmp_path: Path) -> None:
 def test_names_that_are_no_text(make_config: MakeConfig, name: str) -> None:
     with pytest.raises(UsageError, match="must be valid Unicode"):
         check_config(make_config(**{name: "\udcff"}))
-
-
-def test_same_file(tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to(tmp_path / "real")
-    assert same_file(str(tmp_path / "link"), str(tmp_path / "real"))
-    assert not same_file(str(tmp_path / "a"), str(tmp_path / "b"))

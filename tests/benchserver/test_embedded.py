@@ -13,8 +13,8 @@ import pytest
 
 from benchserver import embedded, ending
 from benchserver.embedded import embedded_server
-from benchserver.ending import BEFORE, Ending
-from benchserver.errors import FatalError
+from benchserver.ending import Ending
+from benchserver.errors import BEFORE, FatalError
 from shapespec import parse_shape_spec
 
 pytestmark = pytest.mark.usefixtures("leak_free")

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from benchserver import cudamark, shmnames
-from benchserver.ending import BEFORE, Ending
+from benchserver.ending import Ending
+from benchserver.errors import BEFORE
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,9 +53,22 @@ def test_the_first_signal_stops_the_run_and_the_second_ends_the_process(
     with stage.ending.running(lambda: stage.done.append("stop")):
         stage.ending.on_signal()
         assert stage.done == ["stop"]
+        stage.now_s += 0.6
         stage.ending.on_signal()
     assert stage.done == ["stop", 1]
     assert capfd.readouterr() == ("", "")
+
+
+def test_signals_that_come_together_are_one(stage: Stage) -> None:
+    """A terminal and a `timeout` both deliver: the second would skip the cleaning."""
+    with stage.ending.running(lambda: stage.done.append("stop")):
+        for _ in range(4):
+            stage.ending.on_signal()
+            stage.now_s += 0.1
+    assert stage.done == ["stop"]
+    stage.now_s += 0.2
+    stage.ending.on_signal()
+    assert stage.done == ["stop", 1]
 
 
 def test_the_first_signal_after_the_run_changes_nothing(stage: Stage) -> None:
@@ -63,6 +77,7 @@ def test_the_first_signal_after_the_run_changes_nothing(stage: Stage) -> None:
             pass
         stage.ending.on_signal()
     assert stage.done == []
+    stage.now_s += 1
     stage.ending.on_signal()
     assert stage.done == [1]
 
@@ -161,6 +176,7 @@ def test_handlers_are_lent_to_who_has_none(stage: Stage) -> None:
 PROGRAM = """
 import atexit, os, signal, sys
 from benchserver.ending import Ending
+from benchserver.errors import BEFORE
 if sys.argv[1] == "nohup":
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 ending = Ending()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -82,7 +86,7 @@ from benchserver import embedded
 real = embedded._stop
 def stop(*args):
     {NOW}
-    time.sleep(0.5)
+    time.sleep(1)
     real(*args)
 embedded._stop = stop
 """
@@ -159,19 +163,62 @@ def test_torch_that_loads_does_not_hold_up_the_end(
     assert bench.document()["interrupted"] is True
 
 
-@pytest.mark.parametrize("signals", [1, 2, 5])
+@pytest.mark.parametrize(("signals", "pause_s"), [(1, 0.0), (5, 0.02), (2, 0.6)])
 def test_a_pool_that_is_being_made_does_not_hold_up_the_end(
-    server: Urls, report: Path, signals: int
+    server: Urls, report: Path, signals: int, pause_s: float
 ) -> None:
     bench = Bench(MAKING_A_POOL, *gpu_options(server), report=report)
     files = [f"torch_{bench.process.pid}_77_0", f"cuda.shm.0.{bench.process.pid:x}.1"]
     try:
-        code, _, stderr = bench.end(*[signal.SIGINT] * signals, pause_s=0.02)
+        code, _, stderr = bench.end(*[signal.SIGINT] * signals, pause_s=pause_s)
         assert (code, stderr) == (1, "")
         assert not [name for name in files if (SHM_DIR / name).exists()]
     finally:
         for name in files:
             (SHM_DIR / name).unlink(missing_ok=True)
+
+
+def test_a_reader_that_stops_does_not_hold_up_the_end(server: Urls, report: Path) -> None:
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    command = [sys.executable, "-m", "benchserver", "--mode", "cpu", "--json", str(report), *SPEC]
+    process = subprocess.Popen(
+        [*command, "--rpc-url", server.rpc_url, "--url", server.http_url],
+        stdin=subprocess.DEVNULL,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=bench_environment(),
+    )
+    try:
+        while waiting_in(reader) < 4000:
+            assert process.poll() is None
+            time.sleep(0.05)
+        started = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=20)
+        assert time.monotonic() - started < WITHIN_S
+    finally:
+        process.kill()
+        process.wait()
+        os.close(reader)
+        os.close(writer)
+    assert process.returncode == 1
+    text = "bench-server: error: cannot write to standard output: nobody reads it, "
+    assert stderr.startswith(text)
+    assert stderr.count("\n") == 1
+    document = json.loads(report.read_bytes())
+    assert (document["exit_code"], document["interrupted"]) == (1, True)
+    assert document["checks"]["residue"]["failed"] == 0
+    with urllib.request.urlopen(f"{server.http_url}/status", timeout=20) as answer:
+        status = json.load(answer)
+    assert (status["registered_gpu_ids"], status["active_sessions"]) == ([], 0)
+
+
+def waiting_in(pipe: int) -> int:
+    """Return how many bytes wait in a pipe."""
+    return int(struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"0000"))[0])
 
 
 def test_names_that_are_being_resolved_do_not_hold_up_the_end(report: Path) -> None:
@@ -195,12 +242,14 @@ def test_a_signal_while_the_embedded_server_starts(report: Path) -> None:
     assert not [pid for pid in children if processes_of_session(pid)]
 
 
-@pytest.mark.parametrize(("signals", "code"), [(1, 0), (2, 1)])
-def test_a_signal_while_the_embedded_server_stops(report: Path, signals: int, code: int) -> None:
+@pytest.mark.parametrize(("signals", "pause_s", "code"), [(2, 0.1, 0), (2, 0.6, 1)])
+def test_a_signal_while_the_embedded_server_stops(
+    report: Path, signals: int, pause_s: float, code: int
+) -> None:
     bench = Bench(CHILD_STOPS, "--embedded", "--end", "1", report=report)
     children = children_of(bench.process.pid)
     assert children
-    ended, stdout, stderr = bench.end(*[signal.SIGTERM] * signals)
+    ended, stdout, stderr = bench.end(*[signal.SIGTERM] * signals, pause_s=pause_s)
     assert (ended, stderr) == (code, "")
     assert "RESULT: PASS" in stdout
     assert bench.document()["exit_code"] == 0

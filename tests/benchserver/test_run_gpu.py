@@ -101,9 +101,6 @@ class Notes:
     def sequence(self, record: SequenceRecord, findings: Sequence[Finding]) -> None:
         pass
 
-    def finish(self, result: RunResult) -> None:
-        pass
-
 
 @dataclass
 class Machine:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import subprocess
@@ -17,12 +18,13 @@ from click.testing import CliRunner, Result
 
 from benchserver import embedded, process
 from benchserver.check.verdict import Check, failed
-from benchserver.cli import baseline
+from benchserver.cli import baseline, output
 from benchserver.cli.main import cli
 from benchserver.config import DEFAULT_PARTIAL_EVERY, RunConfig, TransferChoice
 from benchserver.ending import Ending
 from benchserver.errors import FatalError
 from benchserver.kv import cuda
+from benchserver.outlet import Outlet, outlet_for
 from benchserver.report.text import TextReporter
 from benchserver.result import RunResult
 
@@ -60,7 +62,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
     """Collect the configurations that would run, and run none."""
     seen: list[RunConfig] = []
 
-    def run(config: RunConfig, options: Any, reporter: Any, ending: Ending) -> int:
+    def run(config: RunConfig, _: Any) -> int:
         seen.append(config)
         return 0
 
@@ -421,7 +423,7 @@ def test_fatal_errors_and_interrupts_exit_with_1(
 ) -> None:
     closed: list[TextReporter] = []
 
-    def run(config: RunConfig, options: Any, reporter: TextReporter, ending: Ending) -> int:
+    def run(config: RunConfig, _: Any) -> int:
         raise error
 
     monkeypatch.setattr(baseline, "_run", run)
@@ -450,15 +452,60 @@ def test_reports_and_exit_code_of_a_run(
     assert sorted(os.listdir(tmp_path)) == ["e.json", "e.xml", "r.json", "r.xml"]
 
 
-def test_a_report_that_cannot_be_written_fails_the_run(
+def test_what_is_said_last_equals_the_exit_code(
     monkeypatch: pytest.MonkeyPatch, good_result: GoodResult, tmp_path: Path
 ) -> None:
+    """A report that cannot be written fails the run, in text and in the other report too."""
+
     def run(config: RunConfig, reporter: TextReporter, ending: Ending) -> RunResult:
         (tmp_path / "r.json").mkdir()
         return good_result()
 
     monkeypatch.setattr(process, "run_to_end", run)
-    assert_one_line(invoke("--mode", "cpu", "--json", "r.json"), 1, "cannot write the report")
+    result = invoke("--mode", "cpu", "--json", "r.json", "--junit", "r.xml")
+    assert (result.exit_code, result.stderr) == (1, "")
+    assert "\nrun: cannot write the report r.json: Is a directory\n" in result.stdout
+    assert "\nRESULT: FAIL (exit 1)" in result.stdout
+    assert ElementTree.parse(tmp_path / "r.xml").getroot().attrib["failures"] == "1"
+
+
+@pytest.mark.parametrize("path", ["none/x.json", "/proc/x.json"])
+def test_a_report_that_cannot_be_written_is_known_before_the_run(
+    runs: list[RunConfig], path: str
+) -> None:
+    for option in ("--json", "--junit"):
+        assert_one_line(invoke("--mode", "cpu", option, path), 2, f"{option} {path}: ")
+    assert not runs
+    assert_one_line(invoke("selftest", "--json", path), 2, f"--json {path}: ")
+
+
+def test_a_report_on_stdout_leaves_the_lines_to_stderr(
+    monkeypatch: pytest.MonkeyPatch, good_result: GoodResult, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(process, "run_to_end", lambda config, reporter, ending: good_result())
+    result = invoke("--mode", "cpu", "--json", "-")
+    assert json.loads(result.stdout)["exit_code"] == result.exit_code == 0
+    assert result.stderr.splitlines()[-1].startswith("RESULT: PASS")
+    assert os.listdir(tmp_path) == []
+    assert_one_line(invoke("--mode", "cpu", "--json", "-", "--junit", "-"), 2, "both name -")
+
+
+def no_room(_: bytes) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_lines_that_cannot_be_written_fail_the_run(
+    monkeypatch: pytest.MonkeyPatch, good_result: GoodResult, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(process, "run_to_end", lambda config, reporter, ending: good_result())
+    real = outlet_for
+    full = [Outlet(no_room)]
+    monkeypatch.setattr(output, "outlet_for", lambda at: full.pop() if full else real(at))
+    result = invoke("--mode", "cpu", "--json", "r.json")
+    text = "cannot write to standard output: No space left on device"
+    assert_one_line(result, 1, f"{text} (exit 1, which would have been 0)")
+    document = json.loads((tmp_path / "r.json").read_text())
+    assert (document["exit_code"], document["checks"]["run"]["texts"]) == (1, [text])
 
 
 # Help

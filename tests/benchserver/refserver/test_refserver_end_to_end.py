@@ -869,7 +869,12 @@ def test_cancelling_it_leaves_nothing_even_with_clients_registered() -> None:
         ready: asyncio.Future[int] = loop.create_future()
         config = ServerConfig(l1_bytes=L1_BYTES, chunk_size=CHUNK, shm_name=name())
         server = asyncio.create_task(
-            serve(config, on_ready=lambda rpc, _: ready.set_result(rpc), stop=asyncio.Event())
+            serve(
+                config,
+                on_ready=lambda rpc, _: ready.set_result(rpc),
+                stop=asyncio.Event(),
+                journal=lambda _: None,
+            )
         )
         async with connected(await ready) as [client]:
             await register(client, 1, pages, infos([0]))
@@ -889,7 +894,7 @@ def test_a_failing_on_ready_ends_the_server() -> None:
 
     config = ServerConfig(l1_bytes=L1_BYTES, shm_name=name())
     with pytest.raises(LookupError, match="not ready"):
-        asyncio.run(serve(config, on_ready=fail, stop=asyncio.Event()))
+        asyncio.run(serve(config, on_ready=fail, stop=asyncio.Event(), journal=lambda _: None))
 
 
 def test_many_clients_at_once_never_get_wrong_bytes() -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import io
-import sys
 import threading
 from typing import Any
 
@@ -15,7 +12,7 @@ from benchserver.clock import NS_PER_S, VirtualClock
 from benchserver.errors import UsageError
 from benchserver.refserver.config import ServerConfig
 from benchserver.refserver.copier import MAX_THREADS, Copier
-from benchserver.refserver.journal import MAX_LINES_A_WINDOW, Journal, write_stderr
+from benchserver.refserver.journal import MAX_LINES_A_WINDOW, Journal
 from benchserver.refserver.refusal import RefusalError
 from benchserver.refserver.registry import parse_engine_instance
 from benchserver.refserver.server import serve
@@ -258,20 +255,6 @@ def test_engine_object_shapes(fields: dict[str, Any], shape: tuple[int, ...]) ->
 def test_bad_engine_registrations(fields: dict[str, Any]) -> None:
     with pytest.raises(RefusalError):
         parse_engine_instance({**GOOD, **fields}, chunk_size=32, now_ns=0)
-
-
-class _FullDisk(io.StringIO):
-    def write(self, _text: str) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-
-def test_a_line_that_cannot_be_written_is_lost_and_no_error(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for stream in (None, _FullDisk()):
-        monkeypatch.setattr(sys, "stderr", stream)
-        write_stderr("nobody reads this")
-    assert capsys.readouterr().out == ""
 
 
 def test_what_the_event_loop_complains_of_is_a_line() -> None:

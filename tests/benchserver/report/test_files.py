@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -16,11 +13,10 @@ from hypothesis import strategies as st
 
 from benchserver.check.verdict import MEANINGS, Check, Ledger, failed, passed, unproven
 from benchserver.config import RunConfig
-from benchserver.errors import FatalError
 from benchserver.history import SequenceRecord
 from benchserver.kv.placement import RankDevice
 from benchserver.load.probes import Probe
-from benchserver.report.files import json_bytes, junit_document, write_report
+from benchserver.report.files import json_bytes, junit_document
 from benchserver.report.lines import replay_command
 from benchserver.result import RunResult
 from benchserver.stats.measures import Measures
@@ -263,51 +259,3 @@ def test_control_characters_are_shown_as_question_marks(good_result: GoodResult)
     ledger.add([failed(Check.CONTENT, "a\x00b\x1bc\ud800d\ufffee\tf")])
     (failure,) = cases_of(good_result(ledger=ledger))["content"]
     assert failure.attrib["message"] == "a?b?c?d?e\tf"
-
-
-# Files
-
-
-def test_a_report_replaces_an_older_one(tmp_path: Path) -> None:
-    target = tmp_path / "report.json"
-    target.write_bytes(b"an older and longer report")
-    write_report(str(target), b"new")
-    assert target.read_bytes() == b"new"
-    assert stat.S_IMODE(target.stat().st_mode) == 0o644
-    assert os.listdir(tmp_path) == ["report.json"]
-
-
-def test_a_directory_that_is_gone(tmp_path: Path) -> None:
-    target = tmp_path / "none" / "report.json"
-    with pytest.raises(FatalError, match=f"cannot write the report {target}: No such file"):
-        write_report(str(target), b"x")
-
-
-def test_what_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / "report.json").mkdir()
-    with pytest.raises(FatalError, match=r"cannot write the report .*: Is a directory"):
-        write_report(str(tmp_path / "report.json"), b"x")
-    assert os.listdir(tmp_path) == ["report.json"]
-
-
-def test_a_link_is_followed_and_the_mode_kept(tmp_path: Path) -> None:
-    real, link = tmp_path / "real.json", tmp_path / "link.json"
-    real.write_bytes(b"old")
-    real.chmod(0o600)
-    link.symlink_to(real)
-    write_report(str(link), b"new")
-    assert link.is_symlink()
-    assert real.read_bytes() == b"new"
-    assert real.stat().st_mode & 0o777 == 0o600
-
-
-def test_a_pipe_is_written_to_not_replaced(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        write_report(str(pipe), b"report")
-        assert os.read(reader, 100) == b"report"
-        assert pipe.is_fifo()
-    finally:
-        os.close(reader)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +11,7 @@ import pytest
 
 from benchserver.check.verdict import Check, failed, passed
 from benchserver.history import EndRecord, Outcome, SequenceRecord
+from benchserver.outlet import outlet_for
 from benchserver.report.lines import BAD, FAINT, GOOD, PLAIN, Line
 from benchserver.report.text import PlainPrinter, RichPrinter, TextReporter, make_printer
 from benchserver.result import RunResult
@@ -37,6 +36,9 @@ class Recorder:
 
     def close(self) -> None:
         self.closed += 1
+
+    def restore(self) -> None:
+        pass
 
 
 LOST = EndRecord(name="END_SESSION", request_id="r", outcome=Outcome.UNKNOWN, reason="no answer")
@@ -110,53 +112,17 @@ def test_close_without_a_result() -> None:
     assert printer.closed == 1
 
 
-def test_plain_lines_are_flushed_one_by_one() -> None:
-    class Stream(io.StringIO):
-        flushed = 0
-
-        def flush(self) -> None:
-            self.flushed += 1
-
-    stream = Stream()
-    printer = PlainPrinter(stream)
+def test_plain_lines() -> None:
+    stream = io.StringIO()
+    outlet = outlet_for(stream)
+    printer = PlainPrinter(outlet)
     for style in (PLAIN, GOOD, BAD, FAINT):
         printer.write(Line(f"{style} line", style))
     printer.progress(1)
     printer.close()
+    printer.restore()
+    assert outlet.drain(30) == ""
     assert stream.getvalue() == "plain line\ngood line\nbad line\nfaint line\n"
-    assert stream.flushed == 4
-
-
-def test_a_reader_that_went_away_ends_nothing() -> None:
-    """`bench-server | head -1`: the run goes on, and its exit code is its own."""
-    program = (
-        "import sys\n"
-        "from benchserver.report.lines import Line\n"
-        "from benchserver.report.text import PlainPrinter\n"
-        "printer = PlainPrinter(sys.stdout)\n"
-        "printer.write(Line('first'))\n"
-        "sys.stdin.readline()\n"
-        "for _ in range(3):\n"
-        "    printer.write(Line('more'))\n"
-        "sys.exit(7)\n"
-    )
-    child = subprocess.Popen(
-        [sys.executable, "-c", program],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.getcwd()},
-    )
-    assert child.stdin is not None
-    assert child.stdout is not None
-    assert child.stderr is not None
-    assert child.stdout.readline() == b"first\n"
-    child.stdout.close()
-    child.stdin.write(b"\n")
-    child.stdin.close()
-    errors = child.stderr.read()
-    child.stderr.close()
-    assert (child.wait(30), errors) == (7, b"")
 
 
 def test_a_terminal_gets_colour_and_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,17 +131,18 @@ def test_a_terminal_gets_colour_and_a_bar(monkeypatch: pytest.MonkeyPatch) -> No
             return True
 
     terminal = Terminal()
-    monkeypatch.setattr(sys, "stdout", terminal)
+    outlet = outlet_for(terminal)
     monkeypatch.setenv("TERM", "xterm-256color")
     for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
         monkeypatch.delenv(name, raising=False)
-    printer: Any = make_printer(2)
+    printer: Any = make_printer(2, outlet)
     assert isinstance(printer, RichPrinter)
     printer.write(Line("[seq=0] [bold]FAILED[/bold] :smile:", BAD))
     printer.write(Line("x" * 300))
     printer.progress(1)
     printer.close()
     printer.close()
+    assert outlet.drain(30) == ""
     shown = terminal.getvalue()
     # Text is shown as it is, in one line however long, without markup of its own.
     assert "[seq=0] [bold]FAILED[/bold]" in shown
@@ -183,9 +150,26 @@ def test_a_terminal_gets_colour_and_a_bar(monkeypatch: pytest.MonkeyPatch) -> No
     assert "\x1b[1;31m" in shown
 
 
-def test_a_pipe_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = io.StringIO()
-    monkeypatch.setattr(sys, "stdout", stream)
-    printer = make_printer(None)
-    printer.write(Line("plain", BAD))
-    assert stream.getvalue() == "plain\n"
+def test_a_pipe_gets_plain_lines() -> None:
+    assert isinstance(make_printer(None, outlet_for(io.StringIO())), PlainPrinter)
+
+
+def test_a_handler_of_signals_shows_the_cursor_again() -> None:
+    """The bar hides it; the handler takes no lock, and writes before what waits."""
+    terminal, other = os.openpty()
+    try:
+        with open(other, "w", closefd=False) as stream:
+            outlet = outlet_for(stream)
+            printer = make_printer(2, outlet)
+            assert isinstance(printer, RichPrinter)
+            shown = b""
+            while b"\x1b[?25l" not in shown:
+                shown += os.read(terminal, 1000)
+            printer.restore()
+            while b"\x1b[?25h" not in shown:
+                shown += os.read(terminal, 1000)
+            printer.close()
+            assert outlet.drain(30) == ""
+    finally:
+        os.close(terminal)
+        os.close(other)

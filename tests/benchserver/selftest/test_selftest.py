@@ -16,6 +16,9 @@ from tests.mitm.bench import ROOT, bench_environment
 from tests.mitm.memory import SHM_DIR
 
 WITHIN_S = 100.0
+END_S = 5.0
+"""Users are promised three seconds; this machine may be busy."""
+
 COMMAND = [sys.executable, "-m", "benchserver", "selftest"]
 
 
@@ -82,8 +85,10 @@ def test_a_signal_ends_every_child(number: signal.Signals, tmp_path: Path) -> No
         time.sleep(0.05)
     children = children_of(process.pid)
     assert children
+    started = time.monotonic()
     os.kill(process.pid, number)
     stdout, stderr = process.communicate(timeout=WITHIN_S)
+    assert time.monotonic() - started < END_S
     assert process.returncode == 1
     assert "SELFTEST: interrupted, nothing is proven (exit 1)" in stdout
     assert "Traceback" not in stdout + stderr
