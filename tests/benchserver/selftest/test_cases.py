@@ -12,7 +12,7 @@ from benchserver.refserver.faults.table import FAULTS
 from benchserver.selftest.case import CONTROL, HANDLE, INLINE, SHM, Case
 from benchserver.selftest.cases import CASES
 
-MAX_RUNS = 110
+MAX_RUNS = 120
 """At four seconds each, two at a time, the whole self-test stays within four minutes."""
 
 
