@@ -21,10 +21,11 @@ async def audit_residue(
     registered: bool,
     clock: Clock,
     ledger: Ledger,
-) -> None:
+) -> ServerStatus | None:
     """Poll /status until nothing of ours is left, or for a bounded time, and judge what is.
 
-    `ours` are our instance ids; `registered`: those workers still are, and may be.
+    `ours` are our instance ids; `registered`: those workers still are, and may be.  Returns what
+    it said last, or None if it did not answer.
     """
     deadline_ns = clock.now_ns() + _WITHIN_NS
     residue: Residue | None = None
@@ -39,22 +40,22 @@ async def audit_residue(
             residue = residue_of(before, status, ours, registered=registered)
         except API_ERRORS as error:
             ledger.add([unproven(Check.RESIDUE, one_line(error))])
-            return
+            return None
     ledger.add([judge_residue(residue)])
     if residue.foreign and not residue.clean:
         ledger.skip(
             Check.RESIDUE,
             f"sessions and locks left out: {residue.foreign} other workers are registered",
         )
+    return status
 
 
-def explain_missing(ledger: Ledger, *, registered: bool, server_gone: bool) -> None:
-    """Say why no audit passed, unless one has said it; `registered`: there were workers."""
+def explain_missing(ledger: Ledger, *, registered: bool, why: str) -> None:
+    """Say why there was no audit, unless one has spoken; `registered`: there were workers."""
     tally = ledger.tallies[Check.RESIDUE]
     if tally.passed or tally.failed or tally.unproven or tally.skipped:
         return
     if not registered:
         ledger.skip(Check.RESIDUE, "nothing was registered")
         return
-    why = "the server was gone" if server_gone else "cleaning up took too long"
     ledger.add([unproven(Check.RESIDUE, f"what stays on the server is unknown: {why}")])

@@ -12,13 +12,12 @@ import contextlib
 import os
 import threading
 from collections.abc import Coroutine
-from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import zmq
 
-from benchserver.audit import audit_residue, explain_missing
+from benchserver.audit import explain_missing
 from benchserver.check.probes import PROBE_CHECKS, probes_made
 from benchserver.check.replies import judge_event
 from benchserver.check.sequence import judge_sequence
@@ -39,10 +38,10 @@ from benchserver.client.lookups import LookupDesk
 from benchserver.client.names import in_url
 from benchserver.client.rpc import CallFailedError, RpcClient
 from benchserver.clock import NS_PER_S, Clock
+from benchserver.condition import Condition
 from benchserver.config import (
     RunConfig,
     check_against_chunk,
-    check_against_l1,
     check_config,
 )
 from benchserver.errors import FatalError, ServerGoneError, ServerSilentError, one_line
@@ -57,7 +56,6 @@ from benchserver.scenarios.alive import NEVER_NS
 from benchserver.stats.measures import Measures
 from benchserver.tasks import Threads, cancel_and_wait, run_beside, wait_first
 from protocol.dialects import Dialect
-from protocol.httpapi import ServerStatus
 from protocol.messages import Event, LateReply
 from protocol.ops import Op
 
@@ -124,7 +122,7 @@ class Run:
         self._workforce: Workforce | None = None
         self._desk: LookupDesk | None = None
         self._scenario: Baseline | None = None
-        self._before: ServerStatus | None = None
+        self._condition: Condition | None = None
         self._server_gone = False
         self._server_silent = False
         self._devices: tuple[RankDevice, ...] = ()
@@ -190,7 +188,8 @@ class Run:
         dialect = await self._meet_server()
         await self._first_call(dialect)
         force = await self._set_up_workers(dialect)
-        await self._check_same_server(force)
+        if self._condition is not None:
+            await self._condition.check_registered(force.instances)
         finding = judge_transport(self._config.require_transport, force.transports)
         self._ledger.add([finding])
         if finding.verdict is not Verdict.VALID:
@@ -210,13 +209,18 @@ class Run:
         def missed(rank: int, text: str) -> None:
             self._ledger.add([unproven(Check.REPLIES, f"rank={rank}: {text}")])
 
-        reap_timeout_s = 0.0 if self._before is None else self._before.reap_timeout_s
+        before = None if self._condition is None else self._condition.before
+        reap_timeout_s = 0.0 if before is None else before.reap_timeout_s
         return Heartbeat(
             force.workers,
             every_ns=interval_ns(reap_timeout_s),
             clock=self._clock,
             missed=missed,
         )
+
+    @property
+    def _instances(self) -> frozenset[int]:
+        return frozenset() if self._workforce is None else self._workforce.instances
 
     def release_segments(self) -> None:
         """Take our names out of /dev/shm and free the memory, at once."""
@@ -296,26 +300,11 @@ class Run:
         self._reporter.note(f"Server chunk_size = {chunk_tokens}")
         self._reporter.note(f"Resolved KV shape spec: {self._config.spec.text}")
         check_against_chunk(self._config, chunk_tokens)
-        await self._read_status_before()
-
-    async def _read_status_before(self) -> None:
         assert self._http is not None
-        try:
-            self._before = await self._http.status()
-        except API_ERRORS as error:
-            if self._config.cross_check:
-                text = f"/status before the run: {one_line(error)}"
-                self._ledger.add([unproven(Check.RESIDUE, text)])
-            else:
-                self._ledger.skip(Check.RESIDUE, "--no-http, and /status does not answer")
-            return
-        if self._before.chunk_size != self._server.chunk_tokens:
-            raise FatalError(
-                f"{self._config.rpc_url} has chunk size {self._server.chunk_tokens}, "
-                f"{self._config.http_url} says {self._before.chunk_size}: --rpc-url and --url are "
-                "two different servers"
-            )
-        check_against_l1(self._config, self._server.chunk_tokens, self._before.l1_bytes)
+        self._condition = Condition(
+            self._config, self._http, clock=self._clock, ledger=self._ledger
+        )
+        await self._condition.look_before(chunk_tokens)
 
     async def _served_mode(self) -> str:
         """Return the server's transfer mode, or "" if it does not say."""
@@ -397,21 +386,6 @@ class Run:
             self._reporter.note(
                 "Content is written and compared by torch, not by Triton, outside of all "
                 f"latencies: {force.slow_kernels}"
-            )
-
-    async def _check_same_server(self, force: Workforce) -> None:
-        """Look for our registrations in /status: --url must be the server of --rpc-url."""
-        if self._before is None or self._http is None:
-            return
-        try:
-            status = await self._http.status()
-        except API_ERRORS:
-            return  # the digests and the residue audit will ask again, and judge
-        missing = force.instances - (status.handle_instances | status.engine_instances)
-        if missing:
-            raise FatalError(
-                f"{self._config.http_url} does not list the workers that registered with "
-                f"{self._config.rpc_url}: --rpc-url and --url are two different servers"
             )
 
     # The scenario
@@ -502,6 +476,8 @@ class Run:
                 await self._clock.sleep_ns(int(self._config.interval_s * NS_PER_S))
             records, fatal = await scenario.run_sequence(seq)
             findings = [finding for record in records for finding in judge_sequence(record)]
+            if fatal is None and self._condition is not None:
+                findings = await self._condition.explain(findings, self._instances)
             self._ledger.add(findings)
             for record in records:
                 self._ledger.add_probes(probes_made(record))
@@ -524,11 +500,12 @@ class Run:
     async def _clean_up(self, interrupted: bool) -> None:
         """Leave the server and this machine as they were found; never takes longer than said."""
         await self._within_budget(self._clean_server(interrupted))
-        explain_missing(
-            self._ledger,
-            registered=self._workforce is not None,
-            server_gone=self._server_gone,
-        )
+        why = "cleaning up took too long"
+        if self._server_gone or self._server_silent:
+            why = "the server was gone" if self._server_gone else "the server did not answer"
+        explain_missing(self._ledger, registered=self._workforce is not None, why=why)
+        if self._condition is not None:
+            self._condition.explain_missing(why)
         if self._workforce is not None:
             await self._workforce.close(_INTERRUPTED_CLOSE_S if self._stop.is_set() else _CLOSE_S)
         for rpc in self._rpcs:
@@ -562,7 +539,7 @@ class Run:
         )
         leaving = Leaving(
             opened,
-            audit=None if self._before is None else partial(self._audit, self._before),
+            audit=self._audit,
             clock=self._clock,
             ledger=self._ledger,
             silent=self._server_silent,
@@ -570,14 +547,6 @@ class Run:
         )
         await leaving.leave()
 
-    async def _audit(self, before: ServerStatus, registered: bool) -> None:
-        assert self._http is not None
-        ours = frozenset() if self._workforce is None else self._workforce.instances
-        await audit_residue(
-            self._http,
-            before,
-            ours,
-            registered=registered,
-            clock=self._clock,
-            ledger=self._ledger,
-        )
+    async def _audit(self, registered: bool) -> None:
+        if self._condition is not None:
+            await self._condition.audit(self._instances, registered=registered)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from protocol.errors import RemoteProtocolError
+from protocol.health import NOTHING_SAID, Health, read_health
 from protocol.values import clip, is_int, is_int_list, refuse
 
 HEALTH_PATH = "/healthcheck"
@@ -57,7 +58,9 @@ HTTP_041 = HttpRoutes(
 )
 """0.4.1 to 0.4.4."""
 
-MAX_REAP_TIMEOUT_S = 1e9
+_MAX_NUMBER = 1e9
+"""More than any share, and than any time in seconds that somebody waits."""
+
 MAX_TOKEN_CHARS = 4096
 _TOKEN = re.compile(rf"[!-~]{{1,{MAX_TOKEN_CHARS}}}")
 _MD5 = re.compile(r"[0-9a-f]{32}")
@@ -76,7 +79,7 @@ def token_problem(token: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerStatus:
-    """What `/status` says about residue (0.5.6).
+    """What `/status` says about residue, and about the server's own state (0.5.6).
 
     `handle_instances` and `engine_instances` are the registered instance ids of each mode.
     """
@@ -91,6 +94,10 @@ class ServerStatus:
     """The size of L1, or 0 if the server does not say."""
     reap_timeout_s: float = 0.0
     """The silence after which a worker that has PINGed is given up; 0: never, or it is not said."""
+    l1_used: int = 0
+    l1_watermark: float = 0.0
+    """The used share of L1 from which it is emptied, or 0 if the server does not say."""
+    health: Health = NOTHING_SAID
 
 
 def kv_rank(*, world_size: int, rank: int) -> int:
@@ -196,8 +203,9 @@ def parse_transfer_mode(answer: Any) -> str:
 
 
 def parse_status(answer: Any) -> ServerStatus:
-    """Read the parts of /status that a residue audit needs."""
-    manager = _map_at(_map_at(answer, "storage_manager"), "l1_manager")
+    """Read the parts of /status that an audit needs."""
+    storage = _map_at(answer, "storage_manager")
+    manager = _map_at(storage, "l1_manager")
     return ServerStatus(
         chunk_size=_count_at(answer, "chunk_size"),
         active_sessions=_count_at(answer, "active_sessions"),
@@ -205,8 +213,11 @@ def parse_status(answer: Any) -> ServerStatus:
         write_locked=_count_at(manager, "write_locked_count"),
         handle_instances=_handle_instances(answer),
         engine_instances=_engine_instances(answer),
-        l1_bytes=_l1_bytes(manager),
-        reap_timeout_s=_reap_timeout_s(answer),
+        l1_bytes=_bytes_at(manager, "memory_total_bytes"),
+        reap_timeout_s=_number_at(answer.get("worker_liveness"), "reap_timeout_seconds"),
+        l1_used=_bytes_at(manager, "memory_used_bytes"),
+        l1_watermark=_number_at(storage.get("l1_eviction_controller"), "trigger_watermark"),
+        health=read_health(answer),
     )
 
 
@@ -224,18 +235,19 @@ def _count_at(holder: dict[str, Any], name: str) -> int:
     return value
 
 
-def _l1_bytes(manager: dict[str, Any]) -> int:
-    size = manager.get("memory_total_bytes")
+def _bytes_at(holder: dict[str, Any], name: str) -> int:
+    """Return a number of bytes, or 0 if there is none."""
+    size = holder.get(name)
     return size if is_int(size) and size > 0 else 0
 
 
-def _reap_timeout_s(answer: dict[str, Any]) -> float:
-    liveness = answer.get("worker_liveness")
-    seconds = liveness.get("reap_timeout_seconds") if isinstance(liveness, dict) else None
-    if not is_int(seconds) and not isinstance(seconds, float):
+def _number_at(holder: Any, name: str) -> float:
+    """Return a positive number, or 0 if there is none."""
+    number = holder.get(name) if isinstance(holder, dict) else None
+    if not is_int(number) and not isinstance(number, float):
         return 0.0
-    # Neither NaN nor what no float holds; more than this is no timeout.
-    return float(seconds) if 0 < seconds <= MAX_REAP_TIMEOUT_S else 0.0
+    # Neither NaN nor an integer that no float holds.
+    return float(number) if 0 < number <= _MAX_NUMBER else 0.0
 
 
 def _handle_instances(answer: dict[str, Any]) -> frozenset[int]:

@@ -228,6 +228,7 @@ ROOMS = {
     "scenarios": {"client", "load", "clock", "config", "errors", "history", "kv", "tasks"},
     "workforce": {"client", "clock", "config", "errors", "kv", "shmnames", "tasks"},
     "audit": {"check", "client", "clock", "errors"},
+    "condition": {"audit", "check", "client", "clock", "config", "errors", "tasks"},
     "leaving": {
         "check",
         "client",

@@ -35,6 +35,7 @@ class Check(enum.Enum):
     SESSIONS = "sessions"
     REPLIES = "replies"
     TRANSPORT = "transport"
+    HEALTH = "health"
     RESIDUE = "residue"
     RUN = "run"
 
@@ -55,6 +56,7 @@ MEANINGS: dict[Check, str] = {
     Check.SESSIONS: "every lock is freed and every session ended, with an answer",
     Check.REPLIES: "no late, duplicate, unknown or malformed reply, no lost connection",
     Check.TRANSPORT: "the transport that was asked for was used",
+    Check.HEALTH: "by its own /status, the server is well, before the run and after",
     Check.RESIDUE: "no registration, session or lock of ours stays on the server",
     Check.RUN: "the run did what it was asked to, to its end",
 }

@@ -24,6 +24,8 @@ from benchserver.tasks import OutOfTimeError, within
 from protocol import httpapi
 from protocol.bounds import check_json
 from protocol.errors import RemoteProtocolError
+from protocol.httpapi import METRICS_PATH
+from protocol.metrics import read_failures
 
 MAX_SHORT_BYTES = 64 << 10
 """An answer of a few words, and what lies around the digests."""
@@ -33,6 +35,9 @@ MAX_CONFIG_BYTES = 1 << 20
 
 MAX_STATUS_BYTES = 4 << 20
 """/status of 0.5.6 has 3 KB, and grows with the registered workers and layers."""
+
+MAX_METRICS_BYTES = 1 << 20
+"""/metrics of 0.5.6 has 40 KB after some runs, of which each leaves labels of its own."""
 
 MAX_DIGEST_BYTES = 64
 """An MD5 in hex, with quotes, comma and space."""
@@ -88,6 +93,11 @@ class HttpApi:
         """Return what /status says about registrations, sessions and locks."""
         return httpapi.parse_status(await self._get(self.routes.status, MAX_STATUS_BYTES))
 
+    async def failures(self) -> dict[str, int]:
+        """Return the counters of /metrics that say why a store or a lookup failed."""
+        answer = await self._content("GET", METRICS_PATH, None, most_bytes=MAX_METRICS_BYTES)
+        return read_failures(answer.decode("utf-8", "replace"))
+
     async def transfer_mode(self) -> str:
         """Return the server's `supported_transfer_mode`."""
         return httpapi.parse_transfer_mode(await self._get(self.routes.config, MAX_CONFIG_BYTES))
@@ -133,6 +143,18 @@ class HttpApi:
         *,
         most_bytes: int = MAX_SHORT_BYTES,
     ) -> Any:
+        content = await self._content(method, path, body, query, most_bytes=most_bytes)
+        return self._decoded(content, f"{method} {self._base}{path}")
+
+    async def _content(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None,
+        query: Mapping[str, str] | None = None,
+        *,
+        most_bytes: int,
+    ) -> bytes:
         if not path:
             raise HttpFailedError(f"{self._base}: this release has no such page")
         url = self._base + path
@@ -159,7 +181,7 @@ class HttpApi:
             raise HttpFailedError(f"{asked}: HTTP {status}, expected 200: {shown}")
         if len(content) > most_bytes:
             raise HttpFailedError(f"{asked}: the answer is longer than {most_bytes} bytes")
-        return self._decoded(content, asked)
+        return content
 
     async def _exchange(
         self,

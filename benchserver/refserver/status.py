@@ -1,4 +1,8 @@
-"""The documents of GET /status and GET /config, in the real server's shape (0.5.6)."""
+"""The documents of GET /status and GET /config, in the real server's shape (0.5.6).
+
+Threads: what evicts, stores and looks up here is the event loop, which answers this too, and whose
+end is the server's.  So each of these parts says that it lives; an L2 tier says it of itself.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +15,21 @@ from benchserver.refserver.hashing import HASH_NAME
 from benchserver.refserver.layout import Format, GroupLayout, KvLayout
 from benchserver.refserver.registry import EngineInstance
 
+_LIVES = {"is_healthy": True, "thread_alive": True}
+_ONLY_L1 = "_default"
+
 
 def status_document(core: Core) -> dict[str, Any]:
     """Return what the server holds right now."""
     registry = core.registry
+    storage = _storage_document(core)
     document: dict[str, Any] = {
-        "is_healthy": True,
+        "is_healthy": storage["is_healthy"],
         "engine_type": ENGINE_NAME,
         "chunk_size": core.config.chunk_size,
         "hash_algorithm": HASH_NAME,
         "active_sessions": core.sessions.count,
-        "storage_manager": {
-            "is_healthy": True,
-            "l1_manager": _l1_document(core),
-            "eviction_controller": _eviction_document(core.config),
-            "l2_adapters": _l2_documents(core),
-        },
+        "storage_manager": storage,
         "active_prefetch_jobs": core.sessions.result_count + core.lookups.under_way,
         "worker_liveness": {
             "enabled": core.config.worker_reap_timeout_s > 0,
@@ -62,6 +65,32 @@ def _engine_document(instance: EngineInstance) -> dict[str, Any]:
     }
 
 
+def _storage_document(core: Core) -> dict[str, Any]:
+    tiers = _l2_documents(core)
+    l1 = _l1_document(core)
+    store = {**_LIVES, "num_l2_adapters": len(tiers)}
+    eviction = {**_LIVES, **_eviction_document(core.config)}
+    return {
+        "is_healthy": all(tier["is_healthy"] for tier in tiers),
+        "l1_managers": {_ONLY_L1: l1},
+        "store_controllers": {_ONLY_L1: store},
+        "l1_eviction_controllers": {_ONLY_L1: eviction},
+        "prefetch_controller": {
+            **_LIVES,
+            "in_flight_request_count": core.lookups.under_way,
+            "completed_results_count": core.sessions.result_count,
+            "num_l2_adapters": len(tiers),
+        },
+        "l2_eviction_controller": {**_LIVES, "adapters": []},
+        "l2_adapters": tiers,
+        "num_l2_adapters": len(tiers),
+        "l1_usage": [l1["memory_used_bytes"], l1["memory_total_bytes"]],
+        "l1_manager": l1,
+        "store_controller": store,
+        "l1_eviction_controller": eviction,
+    }
+
+
 def _eviction_document(config: ServerConfig) -> dict[str, Any]:
     return {
         "eviction_policy": "LRU",
@@ -90,7 +119,13 @@ def _l1_document(core: Core) -> dict[str, Any]:
 def _l2_documents(core: Core) -> list[dict[str, Any]]:
     tiers = () if core.backing is None else core.backing.tiers
     return [
-        {"name": tier.name, "verifiable": tier.verifiable, **asdict(tier.stats)} for tier in tiers
+        {
+            "name": tier.name,
+            "is_healthy": tier.is_healthy,
+            "verifiable": tier.verifiable,
+            **asdict(tier.stats),
+        }
+        for tier in tiers
     ]
 
 

@@ -457,6 +457,21 @@ HTTP = (
         checks=("residue",),
         words=("sessions more than before the run",),
     ),
+    Case(
+        switch="unhealthy",
+        checks=("health",),
+        words=("before the run, the server is not well", "storage_manager (is_healthy false)"),
+    ),
+    Case(
+        switch="dead_thread",
+        checks=("health",),
+        words=("before the run", "l1_eviction_controller (thread_alive false)"),
+    ),
+    Case(
+        switch="dead_thread@3+",
+        checks=("health",),
+        words=("after the run", "l1_eviction_controller (thread_alive false)"),
+    ),
     Case(switch="status_500", checks=("residue",), words=("HTTP 500",)),
 )
 

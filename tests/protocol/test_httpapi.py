@@ -6,6 +6,7 @@ import pytest
 
 from protocol import httpapi
 from protocol.errors import RemoteProtocolError
+from protocol.health import Health
 from protocol.httpapi import ServerStatus
 
 MD5_A = "d41d8cd98f00b204e9800998ecf8427e"
@@ -159,6 +160,7 @@ def test_the_status() -> None:
         write_locked=1,
         handle_instances=frozenset({1000, -7}),
         engine_instances=frozenset({5, 6}),
+        health=Health(said=1),
     )
 
 

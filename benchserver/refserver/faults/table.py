@@ -212,6 +212,16 @@ _HTTP = (
         http={STATUS_PATH: webfaults.grow_sessions},
     ),
     Fault(
+        name="unhealthy",
+        meaning="/status says that the server is not healthy",
+        http={STATUS_PATH: webfaults.fall_ill},
+    ),
+    Fault(
+        name="dead_thread",
+        meaning="/status says that the thread that evicts is dead, and that all is well",
+        http={STATUS_PATH: webfaults.lose_thread},
+    ),
+    Fault(
         name="status_500",
         meaning="/status fails",
         http={STATUS_PATH: webfaults.fail},

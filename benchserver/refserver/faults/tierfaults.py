@@ -56,6 +56,11 @@ class AlteredTier:
         self._misses = 0
 
     @property
+    def is_healthy(self) -> bool:
+        """Say what the tier says."""
+        return self._tier.is_healthy
+
+    @property
     def stats(self) -> TierStats:
         """Return the tier's numbers, and the errors and misses that the fault made."""
         stats = self._tier.stats

@@ -38,6 +38,24 @@ async def grow_sessions(call: HttpCall) -> HttpAnswer:
 
 
 @_when_it_fires
+async def fall_ill(call: HttpCall) -> HttpAnswer:
+    """Say that all is not well, and not what."""
+    answer = await call.ask()
+    document = json.loads(answer.body)
+    document["is_healthy"] = document["storage_manager"]["is_healthy"] = False
+    return replace(answer, body=json.dumps(document).encode())
+
+
+@_when_it_fires
+async def lose_thread(call: HttpCall) -> HttpAnswer:
+    """Say of the thread that evicts that it is dead, and of nothing else that it is not well."""
+    answer = await call.ask()
+    document = json.loads(answer.body)
+    document["storage_manager"]["l1_eviction_controller"]["thread_alive"] = False
+    return replace(answer, body=json.dumps(document).encode())
+
+
+@_when_it_fires
 async def hang(_call: HttpCall) -> HttpAnswer:
     """Never answer."""
     await asyncio.Event().wait()

@@ -89,6 +89,11 @@ class MockTier:
         self._threads = Threads(COPY_THREADS, "mock-tier-copy")
 
     @property
+    def is_healthy(self) -> bool:
+        """Say yes: there is nothing that could break."""
+        return True
+
+    @property
     def stats(self) -> TierStats:
         """Return a copy of the numbers as they are now."""
         now_ns = self._now()

@@ -104,6 +104,11 @@ class MooncakeTier:
         return self._client.pid
 
     @property
+    def is_healthy(self) -> bool:
+        """Tell whether the process that holds the store lives."""
+        return self._client.is_running
+
+    @property
     def stats(self) -> TierStats:
         """Return a copy of the numbers as they are now.
 

@@ -86,6 +86,11 @@ class MooncakeProcess:
         """Return the process's id."""
         return self._process.pid
 
+    @property
+    def is_running(self) -> bool:
+        """Tell whether the process is there, as far as anybody has noticed."""
+        return self._gone is None
+
     async def call(self, op: str, *, lease: Lease | None = None, **fields: Any) -> Any:
         """Return the result of a call; raises TierError if the process is gone.
 

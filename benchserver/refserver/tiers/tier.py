@@ -67,6 +67,11 @@ class Tier(Protocol):
     """False: sizes alone are kept, and what is read is not what was written."""
 
     @property
+    def is_healthy(self) -> bool:
+        """Tell whether there is any use in asking; False stays so."""
+        ...
+
+    @property
     def stats(self) -> TierStats:
         """Return a copy of the numbers as they are now."""
         ...

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from benchserver.refserver.authorization import is_authorized
 from protocol import httpapi
+from protocol.health import read_health
 from protocol.ops import Op
 from tests.httpstage import WITHIN_S, Site, engine_of, key, serving
 
@@ -129,7 +130,8 @@ def test_the_configuration_shows_what_was_asked_for() -> None:
         assert status["worker_liveness"]["registration_grace_seconds"] == 40
         assert status["storage_manager"]["l1_manager"]["write_ttl_seconds"] == 60
         assert status["storage_manager"]["l1_manager"]["memory_usage_ratio"] == 0.0
-        assert status["storage_manager"]["eviction_controller"] == memory["eviction_config"]
+        evicting = status["storage_manager"]["l1_eviction_controller"]
+        assert evicting.items() >= memory["eviction_config"].items()
         assert status["storage_manager"]["l1_manager"]["read_ttl_seconds"] == 70
 
     play(
@@ -157,6 +159,34 @@ def test_the_eviction_options_reach_the_cache() -> None:
     # From the fourth store on, half of what is there goes first.
     options = {"eviction_trigger_watermark": 0.3, "eviction_ratio": 0.5}
     assert asyncio.run(held(**options)) == 3
+
+
+HEALTHY_PARTS = (
+    "prefetch_controller",
+    "l2_eviction_controller",
+    "l1_manager",
+    "store_controller",
+    "l1_eviction_controller",
+)
+"""What 0.5.6 says `is_healthy` of, beside its tiers; of all but l1_manager `thread_alive` too."""
+
+
+def test_the_status_says_of_the_same_parts_as_a_real_one_that_they_are_well() -> None:
+    async def scene(site: Site) -> None:
+        status = (await site.ask("GET", "/status")).document
+        storage = status["storage_manager"]
+        for name in HEALTHY_PARTS:
+            assert storage[name]["is_healthy"] is True
+            assert storage[name].get("thread_alive", True) is True
+            if f"{name}s" in storage:
+                assert storage[f"{name}s"] == {"_default": storage[name]}
+        assert [tier["is_healthy"] for tier in storage["l2_adapters"]] == [True]
+        assert storage["is_healthy"] is status["is_healthy"] is True
+        assert read_health(status).bad == ()
+        # The whole, storage_manager, five parts with four threads, and the tier.
+        assert read_health(status).said == 12
+
+    play(scene, l2=("mock://1/",))
 
 
 async def is_well(site: Site) -> None:

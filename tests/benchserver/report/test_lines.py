@@ -177,6 +177,7 @@ bounds                 1         0         0
 sessions               1         0         0
 replies                1         0         0
 transport              1         0         0
+health                 1         0         0
 residue                1         0         0
 run                    1         0         0
 Probes, in how many sequences: equal_chunks 1, reused_source 1, partial 1, isolation 1, bounds 1"""

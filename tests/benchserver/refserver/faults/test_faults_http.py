@@ -13,6 +13,7 @@ import pytest
 
 from benchserver.errors import UsageError
 from benchserver.refserver.server import ServerConfig, serve
+from protocol.health import read_health
 
 WITHIN_S = 30.0
 Ask = Callable[..., Awaitable[tuple[int, Any]]]
@@ -152,3 +153,21 @@ def test_an_answer_is_cut_or_halved_with_its_status_kept() -> None:
             await ask("/cache/checksums", body)
 
     play(scene)
+
+
+@pytest.mark.parametrize(
+    ("fault", "bad"),
+    [
+        ("unhealthy", ("storage_manager (is_healthy false)",)),
+        ("dead_thread", ("storage_manager.l1_eviction_controller (thread_alive false)",)),
+    ],
+)
+def test_a_status_that_says_that_not_all_is_well(fault: str, bad: tuple[str, ...]) -> None:
+    async def scene(ask: Ask) -> None:
+        _, document = await ask("/status")
+        assert read_health(document).bad == bad
+        await ask("/faults", {"faults": []})
+        _, document = await ask("/status")
+        assert read_health(document).bad == ()
+
+    play(scene, fault)

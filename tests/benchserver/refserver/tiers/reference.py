@@ -28,6 +28,10 @@ class DictTier:
         self.open = True
 
     @property
+    def is_healthy(self) -> bool:
+        return self.open
+
+    @property
     def stats(self) -> TierStats:
         used_bytes = sum(map(len, self.objects.values()))
         return replace(self.counts, objects=len(self.objects), used_bytes=used_bytes)

@@ -228,11 +228,13 @@ def test_a_crash_fails_what_waits_and_all_that_follows(config: MooncakeConfig, w
     async def main() -> None:
         async with opened(config) as tier:
             await put(tier, key(1), content(1, SIZE))
+            assert tier.is_healthy
             reads = [asyncio.ensure_future(get(tier, key(1), SIZE)) for _ in range(3)]
             for ended in await asyncio.gather(*reads, return_exceptions=True):
                 assert f"Mooncake's client {CRASHES[wrong]}; restart" in str(ended)
             with pytest.raises(TierError, match="Mooncake's client"):
                 await tier.write(key(2), content(2, SIZE))
+            assert not tier.is_healthy
 
     asyncio.run(main())
 

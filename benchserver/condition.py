@@ -1,0 +1,140 @@
+"""What the server says of itself, in `/status` and `/metrics`: before, during and after a run.
+
+Owns the state from before the run, and what is read again to compare with it.  A server whose HTTP
+API does not answer is judged by what it does alone, and that is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from benchserver.audit import audit_residue
+from benchserver.check.health import EXPLAINED, causes, explain, judge_health
+from benchserver.check.verdict import Check, Finding, Ledger, Verdict, unproven
+from benchserver.client.http import API_ERRORS, HttpApi
+from benchserver.clock import NS_PER_S, Clock
+from benchserver.config import RunConfig, check_against_l1
+from benchserver.errors import FatalError, one_line
+from benchserver.tasks import OutOfTimeError, within
+from protocol.httpapi import ServerStatus
+
+_METRICS_WITHIN_S = 1.0
+_EXPLAIN_WITHIN_S = 2.0
+"""A sequence that failed is not held up for longer."""
+
+_LOOKS = 5
+_LOOK_AGAIN_NS = NS_PER_S // 10
+"""0.5.6 compares sizes of its allocator while others change them: what is not well stays so."""
+
+
+class Condition:
+    """One server's own account of itself during one run."""
+
+    def __init__(self, config: RunConfig, http: HttpApi, *, clock: Clock, ledger: Ledger) -> None:
+        self._config = config
+        self._http = http
+        self._clock = clock
+        self._ledger = ledger
+        self._failures: dict[str, int] = {}
+        self._judged_after = False
+        self.before: ServerStatus | None = None
+        """What /status said before anything was registered, if it said anything."""
+
+    async def look_before(self, chunk_tokens: int) -> None:
+        """Read and judge the state before the run.
+
+        Raises FatalError if it is that of another server than the one with this chunk size, or if
+        this run cannot fit into its L1.
+        """
+        config = self._config
+        try:
+            self.before = await self._http.status()
+        except API_ERRORS as error:
+            for check in (Check.RESIDUE, Check.HEALTH):
+                if config.cross_check:
+                    text = f"/status before the run: {one_line(error)}"
+                    self._ledger.add([unproven(check, text)])
+                else:
+                    self._ledger.skip(check, "--no-http, and /status does not answer")
+            return
+        if self.before.chunk_size != chunk_tokens:
+            raise FatalError(
+                f"{config.rpc_url} has chunk size {chunk_tokens}, {config.http_url} says "
+                f"{self.before.chunk_size}: --rpc-url and --url are two different servers"
+            )
+        check_against_l1(config, chunk_tokens, self.before.l1_bytes)
+        self._failures = await self._count_failures()
+        if not self.before.health.said:
+            self._ledger.skip(Check.HEALTH, "/status of this server says nothing of it")
+            return
+        await self._judge(self.before, "before")
+
+    async def check_registered(self, ours: frozenset[int]) -> None:
+        """Look for our registrations: --url must be the server of --rpc-url, or FatalError."""
+        if self.before is None:
+            return
+        try:
+            status = await self._http.status()
+        except API_ERRORS:
+            return  # the digests and the residue audit will ask again, and judge
+        if ours - (status.handle_instances | status.engine_instances):
+            raise FatalError(
+                f"{self._config.http_url} does not list the workers that registered with "
+                f"{self._config.rpc_url}: --rpc-url and --url are two different servers"
+            )
+
+    async def explain(self, findings: Sequence[Finding], ours: frozenset[int]) -> list[Finding]:
+        """Add to the findings on a sequence what the server says that explains its failure."""
+        wanted = any(f.verdict is Verdict.INVALID and f.check in EXPLAINED for f in findings)
+        if self.before is None or not wanted:
+            return list(findings)
+        try:
+            found = await within(self._causes(ours), _EXPLAIN_WITHIN_S)
+        except (*API_ERRORS, OutOfTimeError):
+            return list(findings)
+        return explain(findings, found)
+
+    async def audit(self, ours: frozenset[int], *, registered: bool) -> None:
+        """Judge what is left of ours; `registered`: our workers still are, and may be."""
+        if self.before is None:
+            return
+        status = await audit_residue(
+            self._http,
+            self.before,
+            ours,
+            registered=registered,
+            clock=self._clock,
+            ledger=self._ledger,
+        )
+        if status is not None and not registered and self.before.health.said:
+            await self._judge(status, "after")
+            self._judged_after = True
+
+    def explain_missing(self, why: str) -> None:
+        """Say that the health after the run is not known, and why, if it should be."""
+        if self.before is not None and self.before.health.said and not self._judged_after:
+            text = f"the server's health after the run is unknown: {why}"
+            self._ledger.add([unproven(Check.HEALTH, text)])
+
+    async def _judge(self, status: ServerStatus, when: str) -> None:
+        for _ in range(_LOOKS):
+            if not status.health.bad:
+                break
+            await self._clock.sleep_ns(_LOOK_AGAIN_NS)
+            try:
+                status = await self._http.status()
+            except API_ERRORS:
+                break
+        self._ledger.add([judge_health(status.health, when)])
+
+    async def _causes(self, ours: frozenset[int]) -> tuple[str, ...]:
+        status = await self._http.status()
+        now = await self._count_failures()
+        since = {name: count - self._failures.get(name, 0) for name, count in now.items()}
+        return causes(status, ours, since)
+
+    async def _count_failures(self) -> dict[str, int]:
+        try:
+            return await within(self._http.failures(), _METRICS_WITHIN_S)
+        except (*API_ERRORS, OutOfTimeError):
+            return {}

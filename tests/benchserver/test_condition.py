@@ -1,0 +1,203 @@
+"""What is made of a server's own account, over scripted answers in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from benchserver.check.verdict import Check, Finding, Ledger, failed
+from benchserver.client.http import HttpFailedError
+from benchserver.clock import NS_PER_S, VirtualClock
+from benchserver.condition import Condition
+from benchserver.config import RunConfig
+from benchserver.errors import FatalError
+from protocol.health import Health
+from protocol.httpapi import ServerStatus
+
+MakeConfig = Callable[..., RunConfig]
+WELL = ServerStatus(
+    chunk_size=256,
+    active_sessions=0,
+    read_locked=0,
+    write_locked=0,
+    handle_instances=frozenset({7}),
+    engine_instances=frozenset(),
+    health=Health(said=2),
+)
+ILL = replace(WELL, health=Health(said=2, bad=("l1_eviction_controller (thread_alive false)",)))
+MUTE = replace(WELL, health=Health())
+GONE = replace(WELL, handle_instances=frozenset())
+DOWN = HttpFailedError("GET /status: HTTP 500")
+OURS = frozenset({7})
+
+
+class Scripted:
+    """Answers /status with one thing after the other, the last one for ever; counts failures."""
+
+    def __init__(self, *answers: ServerStatus | Exception) -> None:
+        self.answers = list(answers)
+        self.failed: dict[str, int] | Exception = {}
+        self.asked = 0
+
+    async def status(self) -> ServerStatus:
+        self.asked += 1
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def failures(self) -> dict[str, int]:
+        if isinstance(self.failed, Exception):
+            raise self.failed
+        return self.failed
+
+
+class Stage:
+    """A run's view of a server that answers as scripted."""
+
+    def __init__(self, config: RunConfig, *answers: ServerStatus | Exception) -> None:
+        self.http, self.clock, self.ledger = Scripted(*answers), VirtualClock(), Ledger()
+        self.condition = Condition(
+            config, cast(Any, self.http), clock=self.clock, ledger=self.ledger
+        )
+
+    def do(self, *steps: Coroutine[Any, Any, Any]) -> Any:
+        async def main() -> Any:
+            return [await step for step in steps][-1]
+
+        return asyncio.run(main())
+
+    def health(self) -> tuple[int, int, int, str, list[str]]:
+        tally = self.ledger.tallies[Check.HEALTH]
+        return tally.passed, tally.failed, tally.unproven, tally.skipped, tally.texts
+
+
+def test_a_server_that_is_well_passes_before_and_after(make_config: MakeConfig) -> None:
+    stage = Stage(make_config(), WELL)
+    stage.do(
+        stage.condition.look_before(256),
+        stage.condition.audit(OURS, registered=True),
+        stage.condition.audit(frozenset(), registered=False),
+    )
+    stage.condition.explain_missing("too long")
+    assert stage.health() == (2, 0, 0, "", [])
+    assert stage.http.asked == 3
+
+
+@pytest.mark.parametrize(("answers", "when"), [((ILL,), "before"), ((WELL, ILL), "after")])
+def test_a_server_that_is_not_well_fails(
+    make_config: MakeConfig, answers: tuple[ServerStatus, ...], when: str
+) -> None:
+    stage = Stage(make_config(), *answers)
+    stage.do(stage.condition.look_before(256), stage.condition.audit(frozenset(), registered=False))
+    _, bad, _, _, texts = stage.health()
+    assert bad == (2 if when == "before" else 1)
+    assert texts[0].startswith(f"{when} the run, the server is not well")
+    assert stage.clock.now_ns() <= 2 * NS_PER_S
+
+
+def test_what_is_ill_for_a_moment_alone_is_well(make_config: MakeConfig) -> None:
+    """0.5.6 compares numbers of its allocator that others change meanwhile."""
+    stage = Stage(make_config(), ILL, ILL, WELL)
+    stage.do(stage.condition.look_before(256))
+    assert stage.health() == (1, 0, 0, "", [])
+
+
+def test_a_server_that_says_nothing_of_it_is_not_evaluated(make_config: MakeConfig) -> None:
+    stage = Stage(make_config(), MUTE)
+    stage.do(stage.condition.look_before(256), stage.condition.audit(frozenset(), registered=False))
+    stage.condition.explain_missing("too long")
+    assert stage.health() == (0, 0, 0, "/status of this server says nothing of it", [])
+
+
+def test_a_server_that_says_nothing_of_it_any_more_proves_nothing(make_config: MakeConfig) -> None:
+    stage = Stage(make_config(), WELL, MUTE)
+    stage.do(stage.condition.look_before(256), stage.condition.audit(frozenset(), registered=False))
+    assert stage.health()[:3] == (1, 0, 1)
+
+
+@pytest.mark.parametrize("cross_check", [True, False])
+def test_no_answer_is_unproven_unless_http_was_not_asked_for(
+    make_config: MakeConfig, cross_check: bool
+) -> None:
+    stage = Stage(make_config(cross_check=cross_check), DOWN)
+    stage.do(
+        stage.condition.look_before(256),
+        stage.condition.check_registered(OURS),
+        stage.condition.audit(OURS, registered=False),
+    )
+    stage.condition.explain_missing("too long")
+    assert stage.http.asked == 1
+    for check in (Check.HEALTH, Check.RESIDUE):
+        tally = stage.ledger.tallies[check]
+        if cross_check:
+            assert tally.texts == ["/status before the run: GET /status: HTTP 500"]
+        else:
+            assert (tally.skipped, tally.unproven) == (
+                "--no-http, and /status does not answer",
+                0,
+            )
+
+
+@pytest.mark.parametrize("answers", [(WELL,), (WELL, DOWN)])
+def test_health_after_the_run_that_nobody_read_proves_nothing(
+    make_config: MakeConfig, answers: tuple[ServerStatus | Exception, ...]
+) -> None:
+    stage = Stage(make_config(), *answers)
+    stage.do(stage.condition.look_before(256), stage.condition.audit(OURS, registered=True))
+    stage.condition.explain_missing("the server was gone")
+    assert stage.health()[:3] == (1, 0, 1)
+    assert stage.health()[4] == [
+        "the server's health after the run is unknown: the server was gone"
+    ]
+
+
+def test_another_server_is_refused(make_config: MakeConfig) -> None:
+    stage = Stage(make_config(), WELL)
+    with pytest.raises(FatalError, match="two different servers"):
+        stage.do(stage.condition.look_before(16))
+    stage = Stage(make_config(), WELL, GONE)
+    stage.do(stage.condition.look_before(256))
+    with pytest.raises(FatalError, match="does not list the workers that registered"):
+        stage.do(stage.condition.check_registered(OURS))
+    stage = Stage(make_config(), WELL)
+    stage.do(stage.condition.look_before(256), stage.condition.check_registered(OURS))
+
+
+DROPPED = [failed(Check.VISIBILITY, "not visible")]
+
+
+def explained(stage: Stage, findings: list[Finding]) -> list[Finding]:
+    stage.do(stage.condition.look_before(256))
+    stage.http.failed = {"lmcache_mp_l1_allocation_failure": 9}
+    return cast(list[Finding], stage.do(stage.condition.explain(findings, OURS)))
+
+
+def test_a_failed_sequence_says_what_the_server_says(make_config: MakeConfig) -> None:
+    stage = Stage(make_config(), WELL, GONE)
+    stage.http.failed = {"lmcache_mp_l1_allocation_failure": 7}
+    (finding,) = explained(stage, DROPPED)
+    assert finding.text == (
+        "not visible; the server's /status says: our registration of instance 7 is gone: the "
+        "server gave it up, or was started anew; 2 allocations of chunks in L1 failed since the "
+        "run began (/metrics)"
+    )
+
+
+def test_failures_that_it_does_not_explain_ask_for_nothing(make_config: MakeConfig) -> None:
+    stage = Stage(make_config(), WELL)
+    content = [failed(Check.CONTENT, "wrong bytes")]
+    assert explained(stage, content) == content
+    assert stage.http.asked == 1
+
+
+def test_what_cannot_be_asked_explains_nothing(make_config: MakeConfig) -> None:
+    assert explained(Stage(make_config(), WELL, DOWN), DROPPED) == DROPPED
+    stage = Stage(make_config(), WELL)
+    stage.http.failed = DOWN
+    stage.do(stage.condition.look_before(256))
+    assert stage.do(stage.condition.explain(DROPPED, OURS)) == DROPPED
