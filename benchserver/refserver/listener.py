@@ -24,7 +24,9 @@ SHARE_OF_DESCRIPTORS = 4
 """HTTP takes a quarter of what the process may open; ZMQ, segments and tiers need the rest."""
 
 FEWEST_CONNECTIONS = 4
-BACKLOG = 128
+BACKLOG = 1024
+"""Who comes while it is full waits a second or more, by TCP."""
+
 RETRY_S = 0.25
 """How long no connection is accepted after that has failed."""
 

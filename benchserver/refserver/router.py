@@ -18,6 +18,8 @@ import zmq
 from zmq.utils.garbage import gc as uncopied
 
 from benchserver.errors import FatalError
+from benchserver.refserver.admission import Admission, client_limit
+from benchserver.refserver.journal import Journal
 from protocol import codec
 
 TURN_FRAMES = 2000
@@ -46,6 +48,9 @@ READ_WITHIN_S = 60.0
 _FIRST_LOOK_S, _LAST_LOOK_S = 0.001, 0.05
 """How often we look whether it has: rarely, if it does not."""
 
+HANDSHAKE_MS = 10_000
+"""How long a client may take to say that it speaks ZMQ."""
+
 LINGER_MS = 200
 """How long the last replies may take to leave when the server stops."""
 
@@ -66,7 +71,7 @@ class LostReplyError(Exception):
 class Router:
     """One bound ROUTER socket."""
 
-    def __init__(self) -> None:
+    def __init__(self, journal: Journal) -> None:
         self._wake = asyncio.Event()
         self._frames: list[bytes | memoryview] = []
         """Those of a message that has not been read to its end, its sender first."""
@@ -77,6 +82,9 @@ class Router:
         self._socket.setsockopt(zmq.SNDHWM, SEND_HIGH_WATER)
         self._socket.setsockopt(zmq.LINGER, LINGER_MS)
         self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
+        self._socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+        self._admission = Admission(self._socket, journal, client_limit())
+        self._port = 0
 
     def bind(self, host: str, port: int) -> int:
         """Bind and return the port; 0 takes a free one."""
@@ -87,15 +95,21 @@ class Router:
             bound = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
         except zmq.ZMQError as error:
             raise FatalError(f"cannot listen on {address}:{port}: {error}") from error
-        return int(bound.rpartition(":")[2])
+        self._port = int(bound.rpartition(":")[2])
+        return self._port
 
     def close(self) -> None:
         """Close the socket; waits at most LINGER_MS for replies to leave."""
+        self._admission.close()
         self._socket.close()
         self._context.term()
         # What was sent without a copy has a thread and descriptors, of pyzmq, for all sockets here.
         if self._unread.is_over(_LET_GO_S) and not uncopied.refs:
             uncopied.stop()
+
+    async def watch_clients(self) -> None:
+        """Keep the number of connections below a limit, until cancelled."""
+        await self._admission.run(self._port)
 
     async def receive(self, take: Take) -> None:
         """Hand every message to a function, with who sent it, until cancelled."""

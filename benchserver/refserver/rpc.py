@@ -77,7 +77,7 @@ class RpcServer:
         self._meter = meter
         self._deliver = self._send
         self._lanes: dict[bytes, _Lane] = {}
-        self._router = Router()
+        self._router = Router(journal)
 
     def bind(self, host: str, port: int) -> int:
         """Bind and return the port; 0 takes a free one."""
@@ -90,6 +90,7 @@ class RpcServer:
     async def run(self) -> None:
         """Serve until cancelled; raises what ended a lane, such as FatalError."""
         async with TaskScope() as lanes:
+            lanes.start(self._router.watch_clients())
             lanes.start(self._router.receive(partial(self._enqueue, lanes)))
             await lanes.failure
 

@@ -33,6 +33,9 @@ class Wire:
         self.sent: list[bytes] = []
         self.reads = True
 
+    async def watch_clients(self) -> None:
+        await asyncio.get_running_loop().create_future()
+
     async def receive(self, take: Take) -> None:
         self.take = take
         self.ready.set()
@@ -77,7 +80,7 @@ class Stage:
 
 def play(scene: Callable[[Stage], Awaitable[None]], monkeypatch: pytest.MonkeyPatch) -> None:
     wire = Wire()
-    monkeypatch.setattr(rpc, "Router", lambda: wire)
+    monkeypatch.setattr(rpc, "Router", lambda _journal: wire)
 
     async def main() -> None:
         clock = VirtualClock()

@@ -11,7 +11,9 @@ import pytest
 import zmq
 from zmq.utils.garbage import gc as uncopied
 
+from benchserver.clock import VirtualClock
 from benchserver.refserver import router as router_module
+from benchserver.refserver.journal import Journal
 from benchserver.refserver.router import KEPT_FRAMES, MAX_UNREAD_BYTES, LostReplyError, Router
 
 WITHIN_S = 20.0
@@ -56,7 +58,7 @@ async def taken_from(router: Router, count: int) -> Taken:
 
 def play(scene: Callable[[Router], Awaitable[None]]) -> None:
     async def main() -> None:
-        router = Router()
+        router = Router(Journal(VirtualClock(), lambda _line: None))
         try:
             await scene(router)
         finally:
