@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 from urllib.parse import SplitResult, urlsplit
 
@@ -27,7 +27,11 @@ MAX_SEQUENCES = 1 << 40
 DEFAULT_MODEL_NAME = "bench-server"
 DEFAULT_NUM_BLOCKS = 1024
 DEFAULT_BLOCK_SIZE = 16
+DEFAULT_NUM_TOKENS = 512
 DEFAULT_PARTIAL_EVERY = 10
+DEFAULT_INTERVAL_S = 0.5
+DEFAULT_TIMEOUT_S = 10.0
+DEFAULT_VISIBLE_WITHIN_S = 2.0
 
 
 Mode = Literal["cpu", "gpu"]
@@ -91,6 +95,8 @@ class RunConfig:
     """What HTTP requests bring; a secret, so no report shows it."""
     http_ca: str = ""
     """A PEM file: whose certificates an https server may have; "": the system's authorities."""
+    num_tokens_given: bool = True
+    """False: nobody asked for this number, and a server with larger chunks changes it."""
     own_server: bool = False
     """The target is an embedded server that was started for this run."""
 
@@ -167,7 +173,7 @@ def check_config(config: RunConfig) -> None:
             dialect_of(config.server_release)
         except LocalProtocolError as error:
             raise UsageError(f"--server-release: {error}") from error
-    if config.num_tokens < config.spec.block_size:
+    if config.num_tokens_given and config.num_tokens < config.spec.block_size:
         raise UsageError(
             f"--num-tokens {config.num_tokens} is less than one block of "
             f"{config.spec.block_size} tokens"
@@ -219,6 +225,13 @@ def _check_numbers(config: RunConfig) -> None:
     for option, value, low, high in bounds:
         if not low <= value <= high:  # a NaN is in no range
             raise UsageError(f"{option} {value} is out of range, expected {low:g} to {high:g}")
+
+
+def with_whole_chunk(config: RunConfig, chunk_tokens: int) -> RunConfig:
+    """Return a configuration of one chunk, if nobody asked for a number that holds none."""
+    if config.num_tokens_given or chunk_tokens <= config.num_tokens:
+        return config
+    return replace(config, num_tokens=chunk_tokens, num_tokens_given=True)
 
 
 def check_against_chunk(config: RunConfig, chunk_tokens: int) -> None:

@@ -43,6 +43,7 @@ from benchserver.config import (
     RunConfig,
     check_against_chunk,
     check_config,
+    with_whole_chunk,
 )
 from benchserver.errors import FatalError, ServerGoneError, ServerSilentError, one_line
 from benchserver.kv.placement import RankDevice
@@ -299,6 +300,12 @@ class Run:
         self._server.chunk_tokens = chunk_tokens
         self._reporter.note(f"Server chunk_size = {chunk_tokens}")
         self._reporter.note(f"Resolved KV shape spec: {self._config.spec.text}")
+        asked = self._config.num_tokens
+        self._config = with_whole_chunk(self._config, chunk_tokens)
+        if self._config.num_tokens != asked:
+            self._reporter.note(
+                f"--num-tokens = {chunk_tokens}, one chunk: the default of {asked} holds none"
+            )
         check_against_chunk(self._config, chunk_tokens)
         assert self._http is not None
         self._condition = Condition(

@@ -16,6 +16,7 @@ from benchserver.config import (
     DEFAULT_BLOCK_SIZE,
     DEFAULT_CUDA_IPC,
     DEFAULT_NUM_BLOCKS,
+    DEFAULT_NUM_TOKENS,
     RunConfig,
     TransferChoice,
     check_config,
@@ -43,13 +44,14 @@ def build_config(options: Mapping[str, Any]) -> RunConfig:
     token = read_token(options["http_token"], options["http_token_file"])
     if token:
         hide_from_process_list(token)
-    seed = options["seed"]
+    seed, num_tokens = options["seed"], options["num_tokens"]
     config = RunConfig(
         rpc_url=normalize_rpc_url(options["rpc_url"]),
         http_url=normalize_http_url(options["url"]),
         transfer=_transfer(options),
         spec=spec,
-        num_tokens=options["num_tokens"],
+        num_tokens=DEFAULT_NUM_TOKENS if num_tokens is None else num_tokens,
+        num_tokens_given=num_tokens is not None,
         start=options["start"],
         end=options["end"],
         interval_s=options["interval"],

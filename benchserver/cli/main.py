@@ -12,6 +12,14 @@ import click
 from benchserver.cli.configfile import load_config
 from benchserver.cli.output import complain
 from benchserver.cli.types import StrictFloat, StrictInt
+from benchserver.config import (
+    DEFAULT_CUDA_IPC,
+    DEFAULT_INTERVAL_S,
+    DEFAULT_MODEL_NAME,
+    DEFAULT_PARTIAL_EVERY,
+    DEFAULT_TIMEOUT_S,
+    DEFAULT_VISIBLE_WITHIN_S,
+)
 from benchserver.ending import Ending
 from benchserver.errors import BEFORE, EXIT_FAILED, EXIT_USAGE, HarnessError, os_reason
 from benchserver.limits import (
@@ -167,7 +175,7 @@ def _print_faults(ctx: click.Context, param: click.Parameter, value: bool) -> No
 @click.option(
     "--cuda-ipc",
     type=click.Choice(["torch", "driver"]),
-    default="torch",
+    default=DEFAULT_CUDA_IPC,
     show_default=True,
     help="How a server gets at GPU memory: as torch shares it, or by the driver's handle.",
 )
@@ -205,9 +213,9 @@ def _print_faults(ctx: click.Context, param: click.Parameter, value: bool) -> No
 @click.option(
     "--num-tokens",
     type=StrictInt(1, 1 << 24),
-    default=512,
-    show_default=True,
-    help="Tokens of a sequence; whole chunks are cached.",
+    default=None,
+    help="Tokens of a sequence; whole chunks are cached.  [default: 512, or one chunk if that is "
+    "more]",
 )
 @click.option("--start", type=_SEQUENCE, default=0, show_default=True, help="First sequence.")
 @click.option(
@@ -219,7 +227,7 @@ def _print_faults(ctx: click.Context, param: click.Parameter, value: bool) -> No
 @click.option(
     "--interval",
     type=_SECONDS,
-    default=0.5,
+    default=DEFAULT_INTERVAL_S,
     show_default=True,
     help="Seconds between one sequence's end and the next one's start.",
 )
@@ -237,7 +245,7 @@ def _print_faults(ctx: click.Context, param: click.Parameter, value: bool) -> No
 )
 @click.option(
     "--model-name",
-    default="bench-server",
+    default=DEFAULT_MODEL_NAME,
     show_default=True,
     metavar="NAME",
     help="Model name in the cache keys.",
@@ -257,7 +265,7 @@ def _print_faults(ctx: click.Context, param: click.Parameter, value: bool) -> No
 @click.option(
     "--partial-retrieve-every",
     type=_SEQUENCE,
-    default=10,
+    default=DEFAULT_PARTIAL_EVERY,
     show_default=True,
     metavar="N",
     help="In every Nth sequence, RETRIEVE again and skip the first tokens; 0: never.",
@@ -271,14 +279,14 @@ def _print_faults(ctx: click.Context, param: click.Parameter, value: bool) -> No
 @click.option(
     "--timeout",
     type=StrictFloat(0.001, 86_400.0),
-    default=10.0,
+    default=DEFAULT_TIMEOUT_S,
     show_default=True,
     help="Deadline of every call, in seconds.",
 )
 @click.option(
     "--visible-within",
     type=_SECONDS,
-    default=2.0,
+    default=DEFAULT_VISIBLE_WITHIN_S,
     show_default=True,
     help="Seconds within which a store must be visible to LOOKUP.",
 )

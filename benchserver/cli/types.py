@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 _INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
-_NUMBER = re.compile(r"-?[0-9]{1,19}(?:\.[0-9]{1,9})?(?:[eE][+-]?[0-9]{1,2})?", re.ASCII)
+_NUMBER = re.compile(r"-?[0-9]{1,19}(?:\.[0-9]{1,25})?(?:[eE][+-]?[0-9]{1,3})?", re.ASCII)
+"""With room for all digits of a float, so that a replay line can be read again."""
 
 
 def _shown(value: float) -> str:

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 from benchserver.check.verdict import MEANINGS, Check, Tally, Verdict
 from benchserver.load.probes import Probe
-from benchserver.report.lines import replay_command
+from benchserver.report.replay import replay_command
 from benchserver.result import RunResult
 from benchserver.stats.measures import RATES, SERIES
 

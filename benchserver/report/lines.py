@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from benchserver.check.verdict import Finding, Verdict
-from benchserver.config import (
-    DEFAULT_CUDA_IPC,
-    DEFAULT_MODEL_NAME,
-    DEFAULT_PARTIAL_EVERY,
-    default_partial_skip,
-)
 from benchserver.history import (
     EndRecord,
     LookupRecord,
@@ -23,6 +16,7 @@ from benchserver.history import (
     Step,
     TransferRecord,
 )
+from benchserver.report.replay import replay_command
 from benchserver.result import RunResult
 from benchserver.stats.measures import RATES, SERIES
 
@@ -213,37 +207,3 @@ def verdict_lines(result: RunResult) -> list[Line]:
     lines.append(Line(f"RESULT: {word} (exit 1){figures}", BAD))
     lines.append(Line(f"Replay: {replay_command(result)}"))
     return lines
-
-
-def replay_command(result: RunResult) -> str:
-    """Return the command that asks for the same sequences again."""
-    config = result.config
-    words = ["bench-server", "--mode", config.mode, "--seed", str(config.seed)]
-    words += ["--kvcache-shape-spec", config.spec.text, "--num-tokens", str(config.num_tokens)]
-    words += ["--start", str(config.start), "--tp-size", str(config.tp_size)]
-    words += ["--transfer-mode", config.transfer.value]
-    if config.cuda_ipc != DEFAULT_CUDA_IPC:
-        words += ["--cuda-ipc", config.cuda_ipc]
-    if config.end is not None:
-        words += ["--end", str(config.end)]
-    if config.expect_warm:
-        words.append("--expect-warm")
-    if config.partial_every != DEFAULT_PARTIAL_EVERY:
-        words += ["--partial-retrieve-every", str(config.partial_every)]
-    if config.partial_skip != default_partial_skip(config.mode):
-        words += ["--partial-skip", config.partial_skip]
-    if config.model_name != DEFAULT_MODEL_NAME:
-        words += ["--model-name", config.model_name]
-    if config.server_release:
-        words += ["--server-release", config.server_release]
-    if config.cache_salt:
-        words += ["--cache-salt", config.cache_salt]
-    if not config.cross_check:
-        words.append("--no-http")
-    if config.own_server:
-        words.append("--embedded")
-    else:
-        words += ["--rpc-url", config.rpc_url, "--url", config.http_url]
-    if config.http_ca:
-        words += ["--http-ca", config.http_ca]
-    return shlex.join(words)

@@ -112,6 +112,7 @@ def _make_config(**changes: Any) -> RunConfig:
         "transfer": TransferChoice.AUTO,
         "spec": parse_shape_spec("(2,1024,16,8,128):float16:32"),
         "num_tokens": 512,
+        "num_tokens_given": True,
         "start": 0,
         "end": 2,
         "interval_s": 0.5,

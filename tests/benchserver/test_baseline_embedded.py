@@ -112,3 +112,16 @@ def test_room_is_made_on_a_server_that_runs(server: Urls, tmp_path: Path) -> Non
     nobody = Urls(rpc_url=server.rpc_url, http_url="http://127.0.0.1:1")
     with pytest.raises(NoRoomError, match=r"127\.0\.0\.1:1 could not be emptied: .*refused"):
         make_room(nobody, sequence_bytes=1, sequences=1)
+
+
+def test_a_chunk_larger_than_the_default_number_of_tokens(tmp_path: Path) -> None:
+    spec = ("--kvcache-shape-spec", "(2,160,16,1,8):uint8:1")
+    with embedded_server("--chunk-size", "1024") as running:
+        ended = run_bench(running.urls, [*spec, "--end", "1"], tmp_path / "r.json")
+        asked = run_bench(running.urls, [*spec, "--num-tokens", "512"], tmp_path / "x.json")
+    assert_proven(ended, 1)
+    assert "--num-tokens = 1024, one chunk: the default of 512 holds none" in ended.stdout
+    assert ended.report["config"]["num_tokens"] == 1024
+    assert " --num-tokens 1024 " in ended.report["replay"]
+    assert asked.exit_code == 2
+    assert "--num-tokens 512 is less than one chunk of 1024 tokens" in asked.stderr

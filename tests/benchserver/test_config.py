@@ -21,6 +21,7 @@ from benchserver.config import (
     check_config,
     normalize_http_url,
     normalize_rpc_url,
+    with_whole_chunk,
 )
 from benchserver.errors import FatalError, UsageError
 from tests.tlsstage import OPENSSL, make_certificate
@@ -355,3 +356,24 @@ def test_an_authority(make_config: MakeConfig, tmp_path: Path) -> None:
 def test_names_that_are_no_text(make_config: MakeConfig, name: str) -> None:
     with pytest.raises(UsageError, match="must be valid Unicode"):
         check_config(make_config(**{name: "\udcff"}))
+
+
+@pytest.mark.parametrize(
+    ("given_number", "chunk", "tokens"),
+    [(False, 256, 512), (False, 512, 512), (False, 1024, 1024), (True, 1024, 512)],
+)
+def test_a_chunk_larger_than_the_default_is_taken_whole(
+    make_config: MakeConfig, given_number: bool, chunk: int, tokens: int
+) -> None:
+    config = with_whole_chunk(make_config(num_tokens_given=given_number), chunk)
+    assert config.num_tokens == tokens
+    assert config.num_tokens_given is (given_number or tokens != 512)
+
+
+def test_a_block_larger_than_the_default_waits_for_the_servers_chunk(
+    make_config: MakeConfig,
+) -> None:
+    spec = "(2,64,1024,1,8):float16:1"
+    check_config(make_config(spec=spec, num_tokens_given=False))
+    with pytest.raises(UsageError, match="--num-tokens 512 is less than one block of 1024"):
+        check_config(make_config(spec=spec))

@@ -192,6 +192,7 @@ def test_every_option_reaches_the_run(runs: list[RunConfig]) -> None:
         "http_url": "http://host:2",
         "transfer": TransferChoice.LMCACHE_DRIVEN,
         "num_tokens": 5,
+        "num_tokens_given": True,
         "start": 3,
         "end": 9,
         "interval_s": 0.0,

@@ -50,7 +50,7 @@ def test_every_kind_of_value(read: Read) -> None:
     assert options["json_path"] == "out.json"
     assert options["use_mla"] is False
     # What the file does not name keeps its default.
-    assert options["num_tokens"] == 512
+    assert options["block_size"] is None
 
 
 @pytest.mark.parametrize("value", ["true", "false"])

@@ -17,7 +17,7 @@ from benchserver.history import SequenceRecord
 from benchserver.kv.placement import RankDevice
 from benchserver.load.probes import Probe
 from benchserver.report.files import json_bytes, junit_document
-from benchserver.report.lines import replay_command
+from benchserver.report.replay import replay_command
 from benchserver.result import RunResult
 from benchserver.stats.measures import Measures
 

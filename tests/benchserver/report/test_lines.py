@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchserver.check.verdict import Check, Ledger, failed, passed, unproven
-from benchserver.config import RunConfig, TransferChoice
+from benchserver.config import RunConfig
 from benchserver.history import (
     DigestRecord,
     EndRecord,
@@ -29,12 +29,12 @@ from benchserver.report.lines import (
     GOOD,
     PLAIN,
     Line,
-    replay_command,
     sequence_lines,
     step_line,
     summary_lines,
     verdict_lines,
 )
+from benchserver.report.replay import replay_command
 from benchserver.result import RunResult, ServerFacts
 from benchserver.stats.measures import Measures
 
@@ -288,72 +288,3 @@ def test_a_run_on_gpus_says_so(good_result: GoodResult, make_config: MakeConfig)
     texts = [line.text for line in summary_lines(good_result(config=make_config(mode="gpu")))]
     target = "Target: LMCache MP server 0.5.6-g3e11e108, lmcache_driven over handle"
     assert f"{target}, KV in GPU memory" in texts
-
-
-BASE = (
-    "bench-server --mode cpu --seed 7 --kvcache-shape-spec '(2,1024,16,8,128):float16:32' "
-    "--num-tokens 512 --start 0 --tp-size 1 --transfer-mode auto"
-)
-GPU_BASE = BASE.replace("cpu", "gpu")
-URLS = "--rpc-url tcp://localhost:5555 --url http://localhost:8080"
-
-
-@pytest.mark.parametrize(
-    ("changes", "command"),
-    [
-        ({}, f"{BASE} --end 2 {URLS}"),
-        ({"end": None}, f"{BASE} {URLS}"),
-        ({"expect_warm": True}, f"{BASE} --end 2 --expect-warm {URLS}"),
-        ({"partial_every": 0}, f"{BASE} --end 2 --partial-retrieve-every 0 {URLS}"),
-        ({"partial_skip": "chunks"}, f"{BASE} --end 2 --partial-skip chunks {URLS}"),
-        ({"cross_check": False}, f"{BASE} --end 2 --no-http {URLS}"),
-        ({"cache_salt": "a b"}, f"{BASE} --end 2 --cache-salt 'a b' {URLS}"),
-        ({"model_name": "it's"}, f"{BASE} --end 2 --model-name 'it'\"'\"'s' {URLS}"),
-        ({"server_release": "0.5.6"}, f"{BASE} --end 2 --server-release 0.5.6 {URLS}"),
-        ({"own_server": True}, f"{BASE} --end 2 --embedded"),
-        ({"http_token": "secret"}, f"{BASE} --end 2 {URLS}"),
-        (
-            {"mode": "gpu", "cuda_ipc": "driver", "partial_skip": "chunks"},
-            f"{GPU_BASE} --cuda-ipc driver --end 2 {URLS}",
-        ),
-        ({"mode": "gpu", "partial_skip": "chunks"}, f"{GPU_BASE} --end 2 {URLS}"),
-        ({"mode": "gpu"}, f"{GPU_BASE} --end 2 --partial-skip blocks {URLS}"),
-        (
-            {"mode": "gpu", "own_server": True, "partial_skip": "chunks"},
-            f"{GPU_BASE} --end 2 --embedded",
-        ),
-        ({"http_ca": "my ca.pem"}, f"{BASE} --end 2 {URLS} --http-ca 'my ca.pem'"),
-    ],
-)
-def test_the_command_that_replays_a_run(
-    good_result: GoodResult, make_config: MakeConfig, changes: dict[str, Any], command: str
-) -> None:
-    assert replay_command(good_result(config=make_config(**changes))) == command
-
-
-def test_a_replayed_command_asks_for_the_same(
-    good_result: GoodResult, make_config: MakeConfig
-) -> None:
-    command = replay_command(
-        good_result(
-            config=make_config(
-                spec="(1,64,16,1,576):uint8:2",
-                tp_size=4,
-                start=3,
-                end=9,
-                num_tokens=1000,
-                seed=2**63 - 1,
-                transfer=TransferChoice.ENGINE_DRIVEN,
-            )
-        )
-    )
-    for part in (
-        "--seed 9223372036854775807",
-        "--kvcache-shape-spec '(1,64,16,1,576):uint8:2'",
-        "--num-tokens 1000",
-        "--start 3",
-        "--end 9",
-        "--tp-size 4",
-        "--transfer-mode engine_driven",
-    ):
-        assert part in command
