@@ -110,10 +110,14 @@ def test_a_signal_shortens_the_wait_for_its_end(
 
 def test_a_second_signal_kills_it(play: Play) -> None:
     codes: list[int] = []
-    children, asked = play(f"{PORTS}; {UNTIL_STDIN_ENDS}"), Ending(leave=codes.append)
+    clock_s = [100.0]
+    children = play(f"{PORTS}; {UNTIL_STDIN_ENDS}")
+    asked = Ending(leave=codes.append, now_s=lambda: clock_s[0])
     with embedded_server(SPEC, 1, 4, ending=asked):
         asked.on_signal()
-        assert codes == []
+        asked.on_signal()
+        assert codes == []  # within half a second they are one
+        clock_s[0] += 1
         asked.on_signal()
         assert codes == [1]
         assert children[0].wait(LONG_S) == -9
