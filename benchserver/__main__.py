@@ -5,8 +5,10 @@ Imports as little as it can before signals are handled: until then Ctrl-C is a t
 
 from __future__ import annotations
 
+import io
 import os
 import signal
+import sys
 
 from benchserver.errors import BEFORE, EXIT_FAILED
 
@@ -27,6 +29,9 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from benchserver.cli.main import cli
 
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # None, if whoever started us has closed it
+            stream.reconfigure(errors="backslashreplace")
     cli(prog_name="bench-server", obj=ending)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
+import unicodedata
 from dataclasses import dataclass, field, replace
 from typing import Literal
 from urllib.parse import SplitResult, urlsplit
@@ -17,6 +18,9 @@ from shapespec import ShapeSpec, chunk_bytes
 
 _HOST = re.compile(r"[A-Za-z0-9._:%-]+", re.ASCII)
 """Names, IPv4 and IPv6 addresses; not ZMQ's `*`, which only a server can bind."""
+
+_NO_PART_OF_A_LINE = ("Cc", "Zl", "Zp")
+"""Unicode's control characters, and its separators of lines."""
 
 MAX_TP_SIZE = 256
 MAX_TOKENS = 1 << 24
@@ -141,8 +145,8 @@ def check_config(config: RunConfig) -> None:
             "sequences run from --start up to, not including, --end"
         )
     for option, problem in (
-        ("--model-name", model_name_problem(config.model_name)),
-        ("--cache-salt", salt_problem(config.cache_salt)),
+        ("--model-name", model_name_problem(config.model_name) or _control(config.model_name)),
+        ("--cache-salt", salt_problem(config.cache_salt) or _control(config.cache_salt)),
     ):
         if problem:
             raise UsageError(f"{option}: {problem}")
@@ -178,6 +182,13 @@ def check_config(config: RunConfig) -> None:
             f"--num-tokens {config.num_tokens} is less than one block of "
             f"{config.spec.block_size} tokens"
         )
+
+
+def _control(text: str) -> str:
+    """Say that a text would not stay in its line of a report or a log, or ""."""
+    bad = sorted({char for char in text if unicodedata.category(char) in _NO_PART_OF_A_LINE})
+    shown = " ".join(map(ascii, bad[:4]))
+    return f"a name must hold no control character, this one has {shown}" if bad else ""
 
 
 def _check_ca(path: str, http_url: str) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from benchserver.cli.environment import from_environment
 from benchserver.cli.httptoken import hide_from_process_list, read_token
 from benchserver.cli.output import Output
 from benchserver.config import (
@@ -117,6 +118,12 @@ def _overridden(options: Mapping[str, Any], spec: ShapeSpec) -> list[str]:
     ]
 
 
+def _variables_used(ctx: click.Context) -> list[str]:
+    """Say which options a variable has set: it may be one that somebody forgot."""
+    names = from_environment(ctx)
+    return [f"Options from the environment: {', '.join(names)}"] if names else []
+
+
 def run_baseline(ctx: click.Context, options: Mapping[str, Any]) -> int:
     """Run, report, and return the exit code."""
     mode = _mode(ctx, options)
@@ -133,7 +140,7 @@ def run_baseline(ctx: click.Context, options: Mapping[str, Any]) -> int:
         reporter = TextReporter(make_printer(total, output.outlet), quiet=options["quiet"])
         try:
             with ending.undoing(reporter.restore):
-                for text in _overridden(options, config.spec):
+                for text in [*_variables_used(ctx), *_overridden(options, config.spec)]:
                     reporter.note(text)
                 return _run(config, Run(options, reporter, reports, output, ending))
         finally:

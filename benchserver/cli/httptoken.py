@@ -13,12 +13,20 @@ _FIRST_ARGUMENT_FIELD = 48
 
 def read_token(token: str | None, path: str | None) -> str:
     """Return the token, or "" if none is asked for; raises UsageError, which never shows it."""
+    option = "--http-token"
     if path is not None:
+        option = f"--http-token-file {path!r}"
         if token is not None:
             raise UsageError("--http-token and --http-token-file are both given; leave one out")
         token = _file_token(path)
     if token == "":
-        raise UsageError("the HTTP token is empty; leave the option out, or give a token")
+        raise UsageError(f"{option}: the HTTP token is empty; leave it out, or give a token")
+    if token:
+        # Loaded here: wrong usage of other options is told without the protocol.
+        from protocol.httpapi import token_problem
+
+        if problem := token_problem(token):
+            raise UsageError(f"{option}: {problem}")
     return token or ""
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from contextlib import suppress
 from typing import Any
 
 import click
 
 from benchserver.cli.configfile import load_config
-from benchserver.cli.output import complain
-from benchserver.cli.types import StrictFloat, StrictInt
+from benchserver.cli.eager import print_faults, print_version
+from benchserver.cli.environment import PREFIX, PortOption
+from benchserver.cli.group import OneLineGroup
+from benchserver.cli.types import StrictFloat, StrictInt, Text
 from benchserver.config import (
     DEFAULT_CUDA_IPC,
     DEFAULT_INTERVAL_S,
@@ -21,13 +20,11 @@ from benchserver.config import (
     DEFAULT_VISIBLE_WITHIN_S,
 )
 from benchserver.ending import Ending
-from benchserver.errors import BEFORE, EXIT_FAILED, EXIT_USAGE, HarnessError, os_reason
 from benchserver.limits import (
     allow_descriptors_of_clients,
     require,
     selftest_need,
     server_need,
-    shortage,
 )
 
 _COUNT = StrictInt(1, 2**31 - 1)
@@ -38,74 +35,11 @@ _GIB = 1 << 30
 _DEFAULT_HTTP_URL = "http://localhost:8080"
 
 
-class OneLineGroup(click.Group):
-    """A group whose errors are one line each: usage exits 2, a fatal error 1."""
-
-    def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Run, and exit the process with the documented code, whatever threads still do."""
-        ending = kwargs.setdefault("obj", Ending())
-        code = self._code(*args, **kwargs)
-        ending.end(code)
-        sys.exit(code)
-
-    def _code(self, *args: Any, **kwargs: Any) -> int:
-        """Run, and return the exit code."""
-        kwargs["standalone_mode"] = False
-        try:
-            code = super().main(*args, **kwargs)
-        except click.UsageError as error:
-            complain(_usage_text(error))
-            return EXIT_USAGE
-        except HarnessError as error:
-            complain(str(error))
-            return error.exit_code
-        except (click.Abort, KeyboardInterrupt):  # the former is a RuntimeError
-            complain(BEFORE)
-            return EXIT_FAILED
-        except (OSError, MemoryError, RuntimeError) as error:
-            text = shortage(error)
-            if not text:
-                if not isinstance(error, OSError):
-                    raise
-                text = f"cannot write: {os_reason(error)}"
-            complain(text)
-            with suppress(OSError):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is buffered goes nowhere
-            return EXIT_FAILED
-        return code if isinstance(code, int) else 0
-
-
-def _usage_text(error: click.UsageError) -> str:
-    text = error.format_message().rstrip(".")
-    command = "bench-server" if error.ctx is None else error.ctx.command_path
-    return f"{text}; see {command} --help"
-
-
-def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    if value:
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            click.echo(f"bench-server {version('bench-server')}")
-        except PackageNotFoundError:
-            click.echo("bench-server (not installed)")
-        ctx.exit()
-
-
-def _print_faults(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    if value:
-        from benchserver.cli.serve import fault_lines
-
-        for line in fault_lines():
-            click.echo(line)
-        ctx.exit()
-
-
 @click.group(
     cls=OneLineGroup,
     invoke_without_command=True,
     context_settings={
-        "auto_envvar_prefix": "BENCH_SERVER",
+        "auto_envvar_prefix": PREFIX,
         "help_option_names": ["-h", "--help"],
         "max_content_width": 100,
     },
@@ -245,12 +179,15 @@ def _print_faults(ctx: click.Context, param: click.Parameter, value: bool) -> No
 )
 @click.option(
     "--model-name",
+    type=Text(),
     default=DEFAULT_MODEL_NAME,
     show_default=True,
     metavar="NAME",
     help="Model name in the cache keys.",
 )
-@click.option("--cache-salt", default="", metavar="SALT", help="Tenant salt in the cache keys.")
+@click.option(
+    "--cache-salt", type=Text(), default="", metavar="SALT", help="Tenant salt in the cache keys."
+)
 @click.option(
     "--seed",
     type=StrictInt(0, 2**63 - 1),
@@ -325,7 +262,7 @@ def _print_faults(ctx: click.Context, param: click.Parameter, value: bool) -> No
     is_flag=True,
     is_eager=True,
     expose_value=False,
-    callback=_print_version,
+    callback=print_version,
     help="Print the version.",
 )
 @click.pass_context
@@ -342,7 +279,7 @@ def cli(ctx: click.Context, /, **options: Any) -> int:
     return run_baseline(ctx, options)
 
 
-@cli.command(context_settings={"auto_envvar_prefix": "BENCH_SERVER_SERVE"})
+@cli.command(context_settings={"auto_envvar_prefix": f"{PREFIX}_SERVE"})
 @click.option(
     "--as",
     "release",
@@ -354,6 +291,7 @@ def cli(ctx: click.Context, /, **options: Any) -> int:
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address of the ZMQ port.")
 @click.option(
     "--port",
+    cls=PortOption,
     type=StrictInt(0, 65535),
     default=5555,
     show_default=True,
@@ -362,6 +300,7 @@ def cli(ctx: click.Context, /, **options: Any) -> int:
 @click.option("--http-host", default="127.0.0.1", show_default=True, help="Address of HTTP.")
 @click.option(
     "--http-port",
+    cls=PortOption,
     type=StrictInt(0, 65535),
     default=8080,
     show_default=True,
@@ -491,7 +430,7 @@ def cli(ctx: click.Context, /, **options: Any) -> int:
     is_flag=True,
     is_eager=True,
     expose_value=False,
-    callback=_print_faults,
+    callback=print_faults,
     help="List the faults, and leave.",
 )
 @click.option(
@@ -511,7 +450,7 @@ def serve(ending: Ending, /, **options: Any) -> int:
     return run_server(options, ending)
 
 
-@cli.command(context_settings={"auto_envvar_prefix": "BENCH_SERVER_SELFTEST"})
+@cli.command(context_settings={"auto_envvar_prefix": f"{PREFIX}_SELFTEST"})
 @click.option(
     "--only",
     multiple=True,

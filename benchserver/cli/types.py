@@ -1,8 +1,9 @@
-"""Strict parameter types: plain ASCII numbers, and nothing that Python alone would take."""
+"""Strict parameter types: plain ASCII numbers, nothing that Python alone would take; and text."""
 
 from __future__ import annotations
 
 import math
+import os
 import re
 from typing import Any
 
@@ -63,3 +64,22 @@ class StrictFloat(click.ParamType):  # type: ignore[type-arg,unused-ignore]
                 ctx,
             )
         return float(value)
+
+
+class Text(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """Text in any script: Python does not decode it where the locale has ASCII alone."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the text that the bytes of an argument or a variable are in UTF-8."""
+        if not isinstance(value, str):
+            self.fail(f"{ascii(value)[:60]} is not a text", param, ctx)
+        try:
+            return os.fsencode(value).decode() if not _is_whole(value) else value
+        except ValueError:
+            return value  # no UTF-8: whoever looks at the value says so
+
+
+def _is_whole(text: str) -> bool:
+    return not any("\ud800" <= char <= "\udfff" for char in text)

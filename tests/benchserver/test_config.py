@@ -377,3 +377,16 @@ def test_a_block_larger_than_the_default_waits_for_the_servers_chunk(
     check_config(make_config(spec=spec, num_tokens_given=False))
     with pytest.raises(UsageError, match="--num-tokens 512 is less than one block of 1024"):
         check_config(make_config(spec=spec))
+
+
+@pytest.mark.parametrize("bad", ["\x1b", "\n", "\x00", "\x7f", "\x85", "\u2028"])
+@pytest.mark.parametrize(
+    ("field", "option"), [("model_name", "--model-name"), ("cache_salt", "--cache-salt")]
+)
+def test_names_that_would_leave_their_line(
+    make_config: MakeConfig, field: str, option: str, bad: str
+) -> None:
+    with pytest.raises(UsageError, match=f"{option}: a .* must ") as caught:
+        check_config(make_config(**{field: f"a{bad}b"}))
+    assert str(caught.value).isprintable()
+    check_config(make_config(**{field: "модель ü 模型 می‌خواهم"}))

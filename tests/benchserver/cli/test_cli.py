@@ -509,6 +509,34 @@ def test_lines_that_cannot_be_written_fail_the_run(
     assert (document["exit_code"], document["checks"]["run"]["texts"]) == (1, [text])
 
 
+# Text
+
+
+def test_other_scripts_where_the_locale_has_ascii_alone() -> None:
+    """A name arrives as it was typed, and goes out as the terminal can show it."""
+    ended = subprocess.run(
+        [
+            *(sys.executable, "-m", "benchserver", "--mode", "cpu", "--rpc-url", "127.0.0.1:1"),
+            *("--no-http", "--model-name", "модель ü", "--json", "-", "--end", "1"),
+        ],
+        capture_output=True,
+        timeout=60,
+        env={
+            **{name: value for name, value in os.environ.items() if name in ("PATH", "HOME")},
+            "PYTHONPATH": str(Path(__file__).parents[3]),
+            "LC_ALL": "C",
+            "PYTHONUTF8": "0",
+            "PYTHONCOERCECLOCALE": "0",
+            "PYTHONIOENCODING": "ascii",
+        },
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert json.loads(ended.stdout)["config"]["model_name"] == "модель ü"
+    assert rb"--model-name '\u043c\u043e\u0434\u0435\u043b\u044c \xfc'" in ended.stderr
+    assert b"Traceback" not in ended.stderr
+
+
 # Help
 
 HEAVY = ("numpy", "zmq", "aiohttp", "rich", "torch", "msgpack", "hdrh")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchserver.cli.types import StrictFloat, StrictInt
+from benchserver.cli.types import StrictFloat, StrictInt, Text
 
 INT = StrictInt(-5, 100)
 FLOAT = StrictFloat(0.001, 1e6)
@@ -146,3 +146,21 @@ def test_a_number_out_of_range_is_shown_with_every_digit(
     with pytest.raises(click.BadParameter) as caught:
         StrictFloat(0, high).convert(value, None, None)
     assert caught.value.message == message
+
+
+@pytest.mark.parametrize(
+    ("given_value", "text"),
+    [
+        ("модель", "модель"),
+        ("模\ud800", "模\ud800"),
+        ("модель".encode().decode("ascii", "surrogateescape"), "модель"),
+        ("\udcff", "\udcff"),
+    ],
+)
+def test_text_of_a_locale_that_has_ascii_alone(given_value: str, text: str) -> None:
+    assert Text().convert(given_value, None, None) == text
+
+
+def test_what_is_no_text() -> None:
+    with pytest.raises(click.BadParameter, match="5 is not a text"):
+        Text().convert(5, None, None)

@@ -1,0 +1,27 @@
+"""Options that print something and leave, whatever else is on the command line."""
+
+from __future__ import annotations
+
+import click
+
+
+def print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """Print the version; a click callback."""
+    if value:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            click.echo(f"bench-server {version('bench-server')}")
+        except PackageNotFoundError:
+            click.echo("bench-server (not installed)")
+        ctx.exit()
+
+
+def print_faults(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """Print the faults; a click callback."""
+    if value:
+        from benchserver.cli.serve import fault_lines
+
+        for line in fault_lines():
+            click.echo(line)
+        ctx.exit()
