@@ -74,7 +74,8 @@ class Leaving:
         self._audit = audit
         self._clock = clock
         self._ledger = ledger
-        self._silent = silent
+        self.silent = silent
+        """Whether the server does not answer, as far as is known by now."""
         self._interrupted = interrupted
 
     async def leave(self) -> None:
@@ -83,8 +84,8 @@ class Leaving:
         if opened.scenario is not None:
             with contextlib.suppress(OutOfTimeError):
                 await within(opened.scenario.finish(), _FINISH_WITHIN_S)
-        if self._silent or self._interrupted:
-            self._silent = not await self._answers()
+        if self.silent or self._interrupted:
+            self.silent = not await self._answers()
         if opened.desk is not None:
             await self._settle(opened.desk)
         if opened.desk is not None and not self._interrupted:
@@ -104,7 +105,7 @@ class Leaving:
 
     @property
     def _budget_ns(self) -> int:
-        return _TOLD_WITHIN_NS if self._silent else _END_WITHIN_NS
+        return _TOLD_WITHIN_NS if self.silent else _END_WITHIN_NS
 
     async def _settle(self, desk: LookupDesk) -> None:
         for request in list(desk.open_requests.values()):
@@ -118,7 +119,7 @@ class Leaving:
     async def _unregister(self, workforce: Workforce) -> None:
         for text in await workforce.unregister(timeout_ns=self._budget_ns):
             self._fail_replies(f"{text}; whether that registration is gone is unknown")
-        if not self._silent:
+        if not self.silent:
             await gather_all(self._look_once_more(rpc) for rpc in self._opened.rpcs)
             await self._clock.sleep_ns(_LAST_LOOK_NS)
 
@@ -136,5 +137,5 @@ class Leaving:
         self._ledger.add([unproven(Check.REPLIES, text)])
 
     async def _count(self, registered: bool) -> None:
-        if self._audit is not None and not self._silent:
+        if self._audit is not None and not self.silent:
             await self._audit(registered)

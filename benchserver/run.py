@@ -553,6 +553,7 @@ class Run:
             interrupted=interrupted,
         )
         await leaving.leave()
+        self._server_silent = leaving.silent
 
     async def _audit(self, registered: bool) -> None:
         if self._condition is not None:

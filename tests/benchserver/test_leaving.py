@@ -55,7 +55,12 @@ class Server:
 
 
 def leave(
-    server: Server, *, silent: bool = False, interrupted: bool = False, opened: bool = True
+    server: Server,
+    *,
+    silent: bool = False,
+    interrupted: bool = False,
+    opened: bool = True,
+    silent_after: bool = False,
 ) -> tuple[list[str], Ledger]:
     ledger, anything = Ledger(), cast(Any, server)
     leaving = Leaving(
@@ -72,6 +77,7 @@ def leave(
         interrupted=interrupted,
     )
     asyncio.run(leaving.leave())
+    assert leaving.silent is silent_after
     return server.told, ledger
 
 
@@ -108,7 +114,7 @@ def test_a_server_that_answers_again_is_left_as_any_other() -> None:
 def test_a_silent_server_is_told_all_the_same_and_nobody_waits(interrupted: bool) -> None:
     """It may be stopped, and read it later: then it keeps neither session nor registration."""
     server = Server(noops=[False], ends=False, unregistered=["rank=0: UNREGISTER: no answer"])
-    told, ledger = leave(server, silent=not interrupted, interrupted=interrupted)
+    told, ledger = leave(server, silent=not interrupted, interrupted=interrupted, silent_after=True)
     asked = "NOOP 700" if interrupted else "NOOP 10000"
     assert told == ["finish", asked, "settle 50", "unregister 50"]
     assert texts(ledger) == {
