@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchserver.check.verdict import Check, Finding, failed, passed, unproven
+from benchserver.check.verdict import Check, Finding, failed, not_looked_at, passed
 from benchserver.history import EvidenceRecord, SequenceRecord, SourceRecord
 from benchserver.kv.evidence import Evidence, EvidenceKind, PageFault
 
@@ -42,7 +42,7 @@ def _by_rank(record: SequenceRecord) -> list[tuple[int, EvidenceRecord | None]]:
 def _judge(record: SequenceRecord, check: Check, rank: int, evidence: Evidence | None) -> Finding:
     place = f"{record.label} rank={rank}"
     if evidence is None or evidence.kind is EvidenceKind.ABSENT:
-        return unproven(check, f"{place}: nobody could look at the bytes")
+        return not_looked_at(check, f"{place}: nobody could look at the bytes")
     if evidence.kind is EvidenceKind.MATCH:
         return passed(check)
     count = f"{evidence.bad_pages} of {evidence.pages} pages"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchserver.check.verdict import Check, Finding, failed, passed, unproven
+from benchserver.check.verdict import Check, Finding, failed, not_looked_at, passed, unproven
 from benchserver.history import DigestRecord, Outcome, SequenceRecord
 
 _LEG_MEANING = {
@@ -25,7 +25,7 @@ def digests(record: SequenceRecord) -> list[Finding]:
 def _judge(record: SequenceRecord, rank: int, leg: str, step: DigestRecord | None) -> Finding:
     place = f"{record.label} rank={rank}"
     if step is None:
-        return unproven(Check.DIGESTS, f"{place}: no digests of the {leg} blocks were taken")
+        return not_looked_at(Check.DIGESTS, f"{place}: no digests of the {leg} blocks were taken")
     if step.outcome is not Outcome.OK:
         return unproven(Check.DIGESTS, f"{place}: digests of the {leg} blocks: {step.reason}")
     if len(step.server) != len(step.ours):

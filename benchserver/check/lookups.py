@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchserver.check.verdict import Check, Finding, failed, passed, unproven
+from benchserver.check.verdict import Check, Finding, failed, not_looked_at, passed, unproven
 from benchserver.history import LookupRecord, Outcome, Pass, SequenceRecord
 
 
@@ -10,7 +10,7 @@ def cold_lookup(record: SequenceRecord) -> list[Finding]:
     """The first LOOKUP hits nothing, or everything with --expect-warm."""
     cold = _lookup(record, Pass.COLD)
     if cold is None:
-        return [unproven(Check.COLD_LOOKUP, _at(record, "the cold LOOKUP did not happen"))]
+        return [not_looked_at(Check.COLD_LOOKUP, _at(record, "the cold LOOKUP did not happen"))]
     if cold.outcome is not Outcome.OK:
         return [unproven(Check.COLD_LOOKUP, _at(record, f"cold LOOKUP: {cold.reason}"))]
     if cold.hits == cold.expected:
@@ -29,9 +29,10 @@ def visibility(record: SequenceRecord) -> list[Finding]:
     if record.expect_warm:
         return []
     warm = _lookup(record, Pass.WARM)
-    if warm is None or warm.outcome is not Outcome.OK:
-        reason = "did not happen" if warm is None else warm.reason
-        return [unproven(Check.VISIBILITY, _at(record, f"the warm LOOKUP {reason}"))]
+    if warm is None:
+        return [not_looked_at(Check.VISIBILITY, _at(record, "the warm LOOKUP did not happen"))]
+    if warm.outcome is not Outcome.OK:
+        return [unproven(Check.VISIBILITY, _at(record, f"the warm LOOKUP {warm.reason}"))]
     if warm.hits >= warm.expected:
         return [passed(Check.VISIBILITY)]
     waited = f"after {warm.attempts} lookups in {warm.lag_ns / 1e6:.1f} ms"
@@ -48,7 +49,7 @@ def warm_lookup(record: SequenceRecord) -> list[Finding]:
         return []
     warm = _lookup(record, Pass.WARM)
     if warm is None:
-        return [unproven(Check.WARM_LOOKUP, _at(record, "the warm LOOKUP did not happen"))]
+        return [not_looked_at(Check.WARM_LOOKUP, _at(record, "the warm LOOKUP did not happen"))]
     if warm.outcome is not Outcome.OK:
         return [unproven(Check.WARM_LOOKUP, _at(record, f"warm LOOKUP: {warm.reason}"))]
     if warm.hits == warm.expected:

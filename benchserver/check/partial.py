@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchserver.check.content import fault_text
-from benchserver.check.verdict import Check, Finding, failed, passed, unproven
+from benchserver.check.verdict import Check, Finding, failed, not_looked_at, passed, unproven
 from benchserver.history import (
     LookupRecord,
     Outcome,
@@ -24,7 +24,7 @@ def partial(record: SequenceRecord) -> list[Finding]:
     lookup = next((step for step in lookups if step.which is Pass.PARTIAL), None)
     place = f"{record.label}: LOOKUP before the partial RETRIEVE"
     if lookup is None:
-        return [unproven(Check.PARTIAL, f"{record.label}: no partial RETRIEVE was made")]
+        return [not_looked_at(Check.PARTIAL, f"{record.label}: no partial RETRIEVE was made")]
     if lookup.outcome is not Outcome.OK:
         return [unproven(Check.PARTIAL, f"{place}: {lookup.reason}")]
     if lookup.hits != lookup.expected:
@@ -38,7 +38,7 @@ def _judge_rank(record: SequenceRecord, rank: int) -> Finding:
     transfers = [step for step in record.steps if isinstance(step, TransferRecord)]
     moved = next((step for step in transfers if step.rank == rank and step.skip_tokens), None)
     if moved is None:
-        return unproven(Check.PARTIAL, f"{place} tokens did not happen")
+        return not_looked_at(Check.PARTIAL, f"{place} tokens did not happen")
     place += f" {moved.skip_tokens} tokens"
     if moved.outcome is Outcome.UNKNOWN:
         return unproven(Check.PARTIAL, f"{place}: {moved.reason}")
@@ -48,7 +48,7 @@ def _judge_rank(record: SequenceRecord, rank: int) -> Finding:
     seen = next((step for step in looks if step.rank == rank), None)
     parts = () if seen is None else (seen.skipped, seen.restored, seen.canaries)
     if seen is None or any(part.kind is EvidenceKind.ABSENT for part in parts):
-        return unproven(Check.PARTIAL, f"{place}: nobody could look at the bytes")
+        return not_looked_at(Check.PARTIAL, f"{place}: nobody could look at the bytes")
     for evidence, what in (
         (seen.skipped, "SKIPPED BLOCKS OVERWRITTEN"),
         (seen.restored, "CHECKSUM MISMATCH of the blocks behind them"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchserver.check.verdict import Check, Finding, failed, passed, unproven
+from benchserver.check.verdict import Check, Finding, failed, not_looked_at, passed, unproven
 from benchserver.history import (
     EvidenceRecord,
     LookupRecord,
@@ -50,7 +50,7 @@ def _judge(record: SequenceRecord, check: Check, which: Pass) -> Finding:
     name, meaning = _ASKED[which]
     step = _lookup(record, which)
     if step is None:
-        return unproven(check, f"{record.label}: the {name} was not made")
+        return not_looked_at(check, f"{record.label}: the {name} was not made")
     if step.outcome is not Outcome.OK:
         return unproven(check, f"{record.label}: {name}: {step.reason}")
     if step.hits != step.expected:

@@ -5,7 +5,7 @@ An accepted STORE proves nothing by itself: the lookups and the bytes do.
 
 from __future__ import annotations
 
-from benchserver.check.verdict import Check, Finding, failed, passed, unproven
+from benchserver.check.verdict import Check, Finding, failed, not_looked_at, passed, unproven
 from benchserver.history import Outcome, SequenceRecord, TransferRecord
 
 
@@ -37,7 +37,7 @@ def _judge_rank(
 ) -> Finding:
     place = f"{record.label} rank={rank}: {name}"
     if step is None:
-        return unproven(check, f"{place} did not happen")
+        return not_looked_at(check, f"{place} did not happen")
     if step.outcome is Outcome.UNKNOWN:
         return unproven(check, f"{place}: {step.reason}")
     if step.outcome is Outcome.FAIL:

@@ -64,11 +64,15 @@ MEANINGS: dict[Check, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One judgement; `text` says why, in one line, unless it is valid."""
+    """One judgement; `text` says why, in one line, unless it is valid.
+
+    `follows`: it says nothing of its own, but that something before it went wrong.
+    """
 
     check: Check
     verdict: Verdict
     text: str = ""
+    follows: bool = False
 
 
 def passed(check: Check) -> Finding:
@@ -84,6 +88,11 @@ def failed(check: Check, text: str) -> Finding:
 def unproven(check: Check, text: str) -> Finding:
     """Return an unknown finding: what should have been looked at was not."""
     return Finding(check=check, verdict=Verdict.UNKNOWN, text=text)
+
+
+def not_looked_at(check: Check, text: str) -> Finding:
+    """Return an unknown finding that only follows from another: the run did not come to it."""
+    return Finding(check=check, verdict=Verdict.UNKNOWN, text=text, follows=True)
 
 
 def worst(findings: Iterable[Finding]) -> Verdict:
@@ -106,7 +115,11 @@ class Tally:
     passed: int = 0
     failed: int = 0
     unproven: int = 0
+    following: int = 0
+    """How many of those that did not pass only follow from another finding."""
     texts: list[str] = field(default_factory=list)
+    cause: str = ""
+    """The first failure that does not."""
     skipped: str = ""
 
     @property
@@ -145,6 +158,10 @@ class Ledger:
                 tally.failed += 1
             else:
                 tally.unproven += 1
+            if finding.follows:
+                tally.following += 1
+            else:
+                tally.cause = tally.cause or finding.text
             if len(tally.texts) < MAX_TEXTS:
                 tally.texts.append(finding.text)
 

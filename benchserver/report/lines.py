@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,15 +85,45 @@ _STEP_LINES: Mapping[type, Callable[[str, Any], Line | None]] = {
 
 
 def sequence_lines(record: SequenceRecord, findings: Sequence[Finding]) -> list[Line]:
-    """Return the verdict on a sequence: one line if it is proven, else one a failure."""
+    """Return the verdict on a sequence: one line if it is proven, else one a cause.
+
+    The same on several ranks is one line, and so is all that the sequence did not come to.
+    """
     bad = [finding for finding in findings if finding.verdict is not Verdict.VALID]
     if not bad:
         return [Line(f"[{record.label}] CHECKSUM MATCH OK", GOOD)]
-    return [Line(f"[{record.label}] {_tag(f)} {f.check.value}: {f.text}", BAD) for f in bad]
+    causes = [finding for finding in bad if not finding.follows] or bad[:1]
+    alike: dict[tuple[str, str], list[Finding]] = {}
+    for finding in causes:
+        key = (_headline(finding), _RANK.sub("", finding.text))
+        alike.setdefault(key, []).append(finding)
+    lines = [
+        f"{headline}: {same[0].text}{_elsewhere(len(same) - 1)}"
+        for (headline, _), same in alike.items()
+    ]
+    if rest := [finding for finding in bad if finding not in causes]:
+        names = dict.fromkeys(finding.check.value for finding in rest)
+        lines.append(_not_looked_at(names, len(rest)))
+    return [Line(f"[{record.label}] {line}", BAD) for line in lines]
 
 
-def _tag(finding: Finding) -> str:
-    return "FAILED" if finding.verdict is Verdict.INVALID else "UNPROVEN"
+_RANK = re.compile(r"\brank=[0-9]+")
+
+
+def _headline(finding: Finding) -> str:
+    verdict = "FAILED" if finding.verdict is Verdict.INVALID else "UNPROVEN"
+    return f"{verdict} {finding.check.value}"
+
+
+def _elsewhere(count: int) -> str:
+    """Say on how many other ranks the same was found."""
+    if not count:
+        return ""
+    return f" (the same on {count} more rank{'s' if count > 1 else ''})"
+
+
+def _not_looked_at(checks: Iterable[str], count: int) -> str:
+    return f"UNPROVEN {', '.join(checks)}: not looked at after that, {count} in all"
 
 
 def summary_lines(result: RunResult) -> list[Line]:
@@ -191,6 +222,23 @@ def _target_line(result: RunResult) -> Line:
                 f"{server.transport or 'no transport'}{memory}")  # fmt: skip
 
 
+def _first_failures(result: RunResult) -> list[Line]:
+    """Return the first failure of each check that has one of its own, and what followed."""
+    bad = {
+        check: tally
+        for check, tally in result.ledger.tallies.items()
+        if tally.verdict is not Verdict.VALID and tally.texts
+    }
+    if not any(tally.cause for tally in bad.values()):
+        return [Line(f"{check.value}: {tally.texts[0]}", BAD) for check, tally in bad.items()]
+    lines = [Line(f"{c.value}: {tally.cause}", BAD) for c, tally in bad.items() if tally.cause]
+    rest = {check: tally for check, tally in bad.items() if not tally.cause}
+    if rest:
+        count = sum(tally.following for tally in rest.values())
+        lines.append(Line(_not_looked_at((check.value for check in rest), count), BAD))
+    return lines
+
+
 def verdict_lines(result: RunResult) -> list[Line]:
     """Return the verdict: one line, or the first failure of each check and how to replay it."""
     verdict = result.verdict
@@ -198,11 +246,7 @@ def verdict_lines(result: RunResult) -> list[Line]:
     if verdict is Verdict.VALID:
         return [*missing, Line("RESULT: PASS, everything asked for was proven (exit 0)", GOOD)]
     word = "FAIL" if verdict is Verdict.INVALID else "UNPROVEN"
-    lines = missing + [
-        Line(f"{check.value}: {tally.texts[0]}", BAD)
-        for check, tally in result.ledger.tallies.items()
-        if tally.verdict is not Verdict.VALID and tally.texts
-    ]
+    lines = missing + _first_failures(result)
     figures = "; figures above are of a run that did not pass" if _sequences(result) else ""
     lines.append(Line(f"RESULT: {word} (exit 1){figures}", BAD))
     lines.append(Line(f"Replay: {replay_command(result)}"))

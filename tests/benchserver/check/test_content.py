@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from benchserver.check.content import canaries, content, fault_text, source
-from benchserver.check.verdict import Check, failed, passed, unproven
+from benchserver.check.verdict import Check, failed, not_looked_at, passed
 from benchserver.history import EvidenceRecord, SequenceRecord, SourceRecord
 from benchserver.kv.evidence import ABSENT, Evidence, EvidenceKind, PageFault, PageOwner
 
@@ -114,8 +114,8 @@ def test_bytes_that_nobody_looked_at(good_sequence: GoodSequence, absent: bool) 
         else without_evidence(good_sequence(), 1)
     )
     text = "seq=3 rank=1: nobody could look at the bytes"
-    assert content(record) == [passed(Check.CONTENT), unproven(Check.CONTENT, text)]
-    assert canaries(record) == [passed(Check.CANARIES), unproven(Check.CANARIES, text)]
+    assert content(record) == [passed(Check.CONTENT), not_looked_at(Check.CONTENT, text)]
+    assert canaries(record) == [passed(Check.CANARIES), not_looked_at(Check.CANARIES, text)]
 
 
 @pytest.mark.parametrize(("mla", "writers"), [(False, 2), (True, 1)])
@@ -152,7 +152,7 @@ def test_sources_that_nobody_looked_at(good_sequence: GoodSequence) -> None:
         if not (isinstance(step, SourceRecord) and step.rank == 0)
     )
     assert source(replace(record, steps=unseen)) == [
-        unproven(Check.SOURCE, f"seq=3 rank={rank}: nobody could look at the bytes")
+        not_looked_at(Check.SOURCE, f"seq=3 rank={rank}: nobody could look at the bytes")
         for rank in (0, 1)
     ]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchserver.check.lookups import cold_lookup, visibility, warm_lookup
-from benchserver.check.verdict import Check, Finding, failed, passed, unproven
+from benchserver.check.verdict import Check, Finding, failed, not_looked_at, passed, unproven
 from benchserver.history import LookupRecord, Outcome, Pass, SequenceRecord
 
 GoodSequence = Callable[..., SequenceRecord]
@@ -94,7 +94,7 @@ def test_cold_lookups_without_an_answer(
         unproven(Check.COLD_LOOKUP, "seq=3: cold LOOKUP: LOOKUP: no answer within 10 s")
     ]
     assert cold_lookup(without(good_sequence(), Pass.COLD)) == [
-        unproven(Check.COLD_LOOKUP, "seq=3: the cold LOOKUP did not happen")
+        not_looked_at(Check.COLD_LOOKUP, "seq=3: the cold LOOKUP did not happen")
     ]
 
 
@@ -134,8 +134,8 @@ def test_warm_lookups_without_an_answer(
     assert warm_lookup(record) == [unproven(Check.WARM_LOOKUP, f"seq=3: warm LOOKUP: {reason}")]
     record = without(good_sequence(), Pass.WARM)
     text = "seq=3: the warm LOOKUP did not happen"
-    assert visibility(record) == [unproven(Check.VISIBILITY, text)]
-    assert warm_lookup(record) == [unproven(Check.WARM_LOOKUP, text)]
+    assert visibility(record) == [not_looked_at(Check.VISIBILITY, text)]
+    assert warm_lookup(record) == [not_looked_at(Check.WARM_LOOKUP, text)]
 
 
 def test_expect_warm_has_no_warm_pass(good_sequence: GoodSequence) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from benchserver.check.partial import partial
 from benchserver.check.transfers import retrieves
-from benchserver.check.verdict import Check, failed, passed, unproven
+from benchserver.check.verdict import Check, failed, not_looked_at, passed, unproven
 from benchserver.history import (
     LookupRecord,
     Outcome,
@@ -102,7 +102,7 @@ def test_bytes_that_nobody_looked_at(good_sequence: GoodSequence, part: str) -> 
     good = good_sequence(probes=frozenset({Probe.PARTIAL}))
     record = changed(good, seen, **{part: ABSENT}) if part else without(good, seen)
     text = "seq=3 rank=1: RETRIEVE but for the first 40 tokens: nobody could look at the bytes"
-    assert partial(record) == [GOOD, unproven(Check.PARTIAL, text)]
+    assert partial(record) == [GOOD, not_looked_at(Check.PARTIAL, text)]
 
 
 def test_transfers_that_did_not_go_well(good_sequence: GoodSequence) -> None:
@@ -114,7 +114,10 @@ def test_transfers_that_did_not_go_well(good_sequence: GoodSequence) -> None:
     lost = changed(good, moved, outcome=Outcome.UNKNOWN, reason="no answer")
     assert partial(lost) == [GOOD, unproven(Check.PARTIAL, f"{place} 40 tokens: no answer")]
     missing = without(good, moved)
-    assert partial(missing) == [GOOD, unproven(Check.PARTIAL, f"{place} tokens did not happen")]
+    assert partial(missing) == [
+        GOOD,
+        not_looked_at(Check.PARTIAL, f"{place} tokens did not happen"),
+    ]
     for record in (refused, lost, missing):
         assert retrieves(record) == [passed(Check.RETRIEVE)] * 2
 
@@ -127,7 +130,7 @@ def test_a_part_is_no_whole(good_sequence: GoodSequence) -> None:
 
     record = without(good_sequence(probes=frozenset({Probe.PARTIAL})), whole)
     text = "seq=3 rank=1: RETRIEVE did not happen"
-    assert retrieves(record) == [passed(Check.RETRIEVE), unproven(Check.RETRIEVE, text)]
+    assert retrieves(record) == [passed(Check.RETRIEVE), not_looked_at(Check.RETRIEVE, text)]
 
 
 def test_the_lookup_before(good_sequence: GoodSequence) -> None:
@@ -140,5 +143,5 @@ def test_the_lookup_before(good_sequence: GoodSequence) -> None:
         unproven(Check.PARTIAL, f"{place}: no answer")
     ]
     assert partial(without(good, lookup)) == [
-        unproven(Check.PARTIAL, "seq=3: no partial RETRIEVE was made")
+        not_looked_at(Check.PARTIAL, "seq=3: no partial RETRIEVE was made")
     ]

@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from benchserver.check.transfers import retrieves, stores
-from benchserver.check.verdict import Check, Finding, Verdict, failed, passed, unproven
+from benchserver.check.verdict import (
+    Check,
+    Finding,
+    Verdict,
+    failed,
+    not_looked_at,
+    passed,
+    unproven,
+)
 from benchserver.history import Outcome, SequenceRecord, TransferRecord
 
 GoodSequence = Callable[..., SequenceRecord]
@@ -46,7 +54,7 @@ def test_good(good_sequence: GoodSequence, name: str) -> None:
     [
         ({"outcome": Outcome.FAIL, "reason": "answered False"}, (failed, ": answered False")),
         ({"outcome": Outcome.UNKNOWN, "reason": "no answer"}, (unproven, ": no answer")),
-        ({"drop": True}, (unproven, " did not happen")),
+        ({"drop": True}, (not_looked_at, " did not happen")),
     ],
 )
 def test_one_rank_that_did_not(

@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from benchserver.check.verdict import Check, Ledger, failed, passed, unproven
+from benchserver.check.verdict import (
+    Check,
+    Ledger,
+    Verdict,
+    failed,
+    not_looked_at,
+    passed,
+    unproven,
+)
 from benchserver.config import RunConfig
 from benchserver.history import (
     DigestRecord,
@@ -151,6 +159,42 @@ def test_the_verdict_on_a_sequence(good_sequence: GoodSequence) -> None:
         Line("[seq=12] FAILED content: seq=12 rank=0: CHECKSUM MISMATCH", BAD),
         Line("[seq=12] UNPROVEN digests: seq=12 rank=0: HTTP 500", BAD),
     ]
+
+
+def test_one_cause_is_one_line(good_sequence: GoodSequence) -> None:
+    """A server that was restarted under eight ranks: what failed, and what was not come to."""
+    lost = "seq=3 rank={}: STORE: not sent, the connection was lost"
+    findings = [
+        *(unproven(Check.STORE, lost.format(rank)) for rank in range(8)),
+        failed(Check.STORE, lost.format(9)),
+        *(not_looked_at(Check.CONTENT, f"seq=3 rank={rank}: nobody could") for rank in range(8)),
+        not_looked_at(Check.SESSIONS, "seq=3: no session was ended"),
+    ]
+    cause = lost.format(0)
+    assert sequence_lines(good_sequence(), findings) == [
+        Line(f"[seq=3] UNPROVEN store: {cause} (the same on 7 more ranks)", BAD),
+        Line(f"[seq=3] FAILED store: {lost.format(9)}", BAD),
+        Line("[seq=3] UNPROVEN content, sessions: not looked at after that, 9 in all", BAD),
+    ]
+    # Where nothing says why, the first of them is shown.
+    assert sequence_lines(good_sequence(), findings[-2:]) == [
+        Line("[seq=3] UNPROVEN content: seq=3 rank=7: nobody could", BAD),
+        Line("[seq=3] UNPROVEN sessions: not looked at after that, 1 in all", BAD),
+    ]
+
+
+def test_what_only_follows_is_one_line_of_the_summary(good_result: GoodResult) -> None:
+    result = good_result()
+    result.ledger.add([not_looked_at(Check.STORE, "rank=0: STORE did not happen")] * 8)
+    result.ledger.add([not_looked_at(Check.CONTENT, "nobody"), failed(Check.CONTENT, "bad")])
+    assert result.ledger.verdict() is Verdict.INVALID
+    texts = [line.text for line in summary_lines(result)]
+    assert texts[-4:-2] == ["content: bad", "UNPROVEN store: not looked at after that, 8 in all"]
+    lone = good_result()
+    lone.ledger.add([not_looked_at(Check.STORE, "rank=0: STORE did not happen")] * 8)
+    texts = [line.text for line in summary_lines(lone)]
+    assert texts[-3] == "store: rank=0: STORE did not happen"
+    assert texts[-2].startswith("RESULT: UNPROVEN (exit 1)")
 
 
 def measured(record: SequenceRecord) -> Measures:
