@@ -13,7 +13,7 @@ from benchserver.outlet import Outlet, outlet_for
 READ_WITHIN_S = 10.0
 """How long the end waits for a reader that has stopped; less once a signal has come."""
 
-_KEEP_S = 0.7
+_KEEP_S = 1.2
 """For what comes after that, of the three seconds that follow a signal."""
 
 _SAID_WITHIN_S = 2.0
