@@ -6,7 +6,6 @@ Every text is one line: what was seen, where, what was expected, what to do.
 from __future__ import annotations
 
 import os
-import socket
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -42,6 +41,9 @@ class ServerSilentError(FatalError):
 
 def os_reason(error: OSError) -> str:
     """Return why the system refused, in its own words, or what the error says of itself."""
+    # Loaded here: this module is loaded before signals are handled.
+    import socket
+
     if isinstance(error, socket.gaierror) and error.strerror:
         return error.strerror  # its numbers are not those of the system
     if error.errno is not None and error.errno > 0:

@@ -329,3 +329,16 @@ def test_no_clock_and_no_chance_where_decisions_are(room: str) -> None:
     for place, found in IMPORTS.items():
         if room_of(place) == room:
             assert not {i.top for i in found} & {"time", "random", "secrets"}, place
+
+
+def test_signals_are_handled_before_anything_slow_is_loaded() -> None:
+    """What is imported before `main` runs is a time in which Ctrl-C is a traceback."""
+    early = {"__future__", "io", "os", "signal", "sys", "benchserver"}
+    for place in ("benchserver/__main__.py", "benchserver/__init__.py", "benchserver/errors.py"):
+        assert {found.top for found in IMPORTS[place] if found.at_top} <= early, place
+    here = (found.name for found in IMPORTS["benchserver/__main__.py"] if found.at_top)
+    assert {name for name in here if name.startswith("benchserver.")} == {
+        "benchserver.errors",
+        "benchserver.errors.BEFORE",
+        "benchserver.errors.EXIT_FAILED",
+    }
