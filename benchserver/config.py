@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 from urllib.parse import SplitResult, urlsplit
 
+from benchserver.defaults import DEFAULT_CUDA_IPC, CudaIpc
 from benchserver.errors import FatalError, UsageError, one_line, os_reason
 from benchserver.kv.blocks import BlockPlan, needed_blocks, plan_blocks
 from benchserver.load.partial import SkipUnit
@@ -28,23 +29,10 @@ MAX_TOKENS = 1 << 24
 
 MAX_SECONDS = 86_400.0 * 366
 MAX_SEQUENCES = 1 << 40
-DEFAULT_MODEL_NAME = "bench-server"
-DEFAULT_NUM_BLOCKS = 1024
-DEFAULT_BLOCK_SIZE = 16
-DEFAULT_NUM_TOKENS = 512
-DEFAULT_PARTIAL_EVERY = 10
-DEFAULT_INTERVAL_S = 0.5
-DEFAULT_TIMEOUT_S = 10.0
-DEFAULT_VISIBLE_WITHIN_S = 2.0
 
 
 Mode = Literal["cpu", "gpu"]
 """Where the KV pools lie."""
-
-CudaIpc = Literal["torch", "driver"]
-"""How GPU memory is described to a server: as torch shares it, or by the driver's handle."""
-
-DEFAULT_CUDA_IPC: CudaIpc = "torch"
 
 
 class TransferChoice(enum.Enum):

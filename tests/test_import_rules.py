@@ -221,12 +221,13 @@ ROOMS = {
     "tasks": set[str](),
     "outlet": set[str](),
     "load": set[str](),
+    "defaults": set[str](),
     "shmnames": set[str](),
     "limits": {"errors"},
     "cudamark": {"shmnames"},
     "kv": {"cudamark", "errors", "shmnames"},
     "history": {"kv", "load"},
-    "config": {"errors", "kv", "load"},
+    "config": {"defaults", "errors", "kv", "load"},
     "check": {"history", "kv", "load"},
     "stats": {"history"},
     "client": {"clock", "config", "errors", "history", "kv", "shmnames", "tasks"},
@@ -249,9 +250,20 @@ ROOMS = {
     "refserver": {"clock", "cudamark", "errors"},
     "ending": {"errors", "outlet"},
     "embedded": {"ending", "errors"},
-    "report": {"check", "config", "errors", "history", "load", "outlet", "result", "stats"},
+    "report": {
+        "defaults",
+        "check",
+        "config",
+        "errors",
+        "history",
+        "load",
+        "outlet",
+        "result",
+        "stats",
+    },
     "selftest": {"clock", "errors", "outlet", "refserver"},
     "cli": {
+        "defaults",
         "clock",
         "config",
         "cudamark",
@@ -311,6 +323,7 @@ def test_the_command_line_loads_cheap_modules_alone() -> None:
     """Importing benchserver.cli.main must be quick: no numpy, zmq, aiohttp, rich on the way."""
     seen = loaded_with("benchserver/cli/main.py")
     assert "benchserver/cli/types.py" in seen
+    assert "benchserver/config.py" not in seen
     for place in seen:
         assert not {i.top for i in IMPORTS[place] if i.at_top} & HEAVY, place
 

@@ -14,16 +14,18 @@ from benchserver.cli.environment import from_environment
 from benchserver.cli.httptoken import hide_from_process_list, read_token
 from benchserver.cli.output import Output
 from benchserver.config import (
-    DEFAULT_BLOCK_SIZE,
-    DEFAULT_CUDA_IPC,
-    DEFAULT_NUM_BLOCKS,
-    DEFAULT_NUM_TOKENS,
     RunConfig,
     TransferChoice,
     check_config,
     default_partial_skip,
     normalize_http_url,
     normalize_rpc_url,
+)
+from benchserver.defaults import (
+    DEFAULT_BLOCK_SIZE,
+    DEFAULT_CUDA_IPC,
+    DEFAULT_NUM_BLOCKS,
+    DEFAULT_NUM_TOKENS,
 )
 from benchserver.ending import Ending
 from benchserver.errors import FatalError, UsageError

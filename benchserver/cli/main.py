@@ -11,7 +11,7 @@ from benchserver.cli.eager import print_faults, print_version
 from benchserver.cli.environment import PREFIX, PortOption
 from benchserver.cli.group import OneLineGroup
 from benchserver.cli.types import StrictFloat, StrictInt, Text
-from benchserver.config import (
+from benchserver.defaults import (
     DEFAULT_CUDA_IPC,
     DEFAULT_INTERVAL_S,
     DEFAULT_MODEL_NAME,

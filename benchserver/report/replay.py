@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping
 
-from benchserver.config import (
+from benchserver.config import RunConfig, default_partial_skip
+from benchserver.defaults import (
     DEFAULT_CUDA_IPC,
     DEFAULT_INTERVAL_S,
     DEFAULT_MODEL_NAME,
@@ -13,8 +14,6 @@ from benchserver.config import (
     DEFAULT_PARTIAL_EVERY,
     DEFAULT_TIMEOUT_S,
     DEFAULT_VISIBLE_WITHIN_S,
-    RunConfig,
-    default_partial_skip,
 )
 from benchserver.result import RunResult
 

@@ -20,7 +20,8 @@ from benchserver import embedded, process
 from benchserver.check.verdict import Check, failed
 from benchserver.cli import baseline, output
 from benchserver.cli.main import cli
-from benchserver.config import DEFAULT_PARTIAL_EVERY, RunConfig, TransferChoice
+from benchserver.config import RunConfig, TransferChoice
+from benchserver.defaults import DEFAULT_PARTIAL_EVERY
 from benchserver.ending import Ending
 from benchserver.errors import FatalError
 from benchserver.kv import cuda

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from benchserver import config as config_module
 from benchserver.cli import baseline
 from benchserver.cli.main import cli
-from benchserver.config import DEFAULT_NUM_TOKENS, RunConfig, TransferChoice
+from benchserver.config import RunConfig, TransferChoice
+from benchserver.defaults import DEFAULT_NUM_TOKENS
 from benchserver.report.replay import NEEDS_NONE, WORDS, replay_command
 from benchserver.result import RunResult
 from shapespec import parse_shape_spec
