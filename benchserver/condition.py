@@ -106,7 +106,9 @@ class Condition:
             clock=self._clock,
             ledger=self._ledger,
         )
-        if status is not None and not registered and self.before.health.said:
+        if status is None or registered:
+            return
+        if self.before.health.said or status.health.said:
             await self._judge(status, "after")
             self._judged_after = True
 

@@ -53,7 +53,7 @@ from benchserver.limits import shortage
 from benchserver.load.probes import Probe, Probing
 from benchserver.reporter import Reporter
 from benchserver.result import RunResult, ServerFacts
-from benchserver.scenarios.alive import NEVER_NS
+from benchserver.scenarios.alive import NEVER_NS, AliveCheck
 from benchserver.stats.measures import Measures
 from benchserver.tasks import Threads, cancel_and_wait, run_beside, wait_first
 from protocol.dialects import Dialect
@@ -147,6 +147,8 @@ class Run:
                 self._cancel.set()
             if work.done() and not work.cancelled():
                 error = work.exception()
+                self._server_gone = isinstance(error, ServerGoneError)
+                self._server_silent = isinstance(error, ServerSilentError)
         finally:
             await cancel_and_wait([work, stopper])
             await self._clean_up(interrupted)
@@ -196,13 +198,12 @@ class Run:
         if finding.verdict is not Verdict.VALID:
             raise FatalError(finding.text)
         self._scenario = self._make_scenario(force)
-        sequences = self._run_sequences(self._scenario)
         if not dialect.pings_name_instances:
-            await sequences
+            await self._run_sequences(self._scenario)
             return
         heartbeat = self._heartbeat(force)
         await heartbeat.beat()
-        await run_beside(sequences, heartbeat.run())
+        await run_beside(self._run_sequences(self._scenario), heartbeat.run())
 
     def _heartbeat(self, force: Workforce) -> Heartbeat:
         from benchserver.client.heartbeat import Heartbeat, interval_ns
@@ -373,7 +374,7 @@ class Run:
         await force.build(lambda rank: self._open_rpc(dialect, rank) if rank else self._rpcs[0])
         self._server.transfer_mode = choice.value
         self._note_devices(force)
-        await force.register()
+        await self._register(force)
         self._server.transport = ", ".join(sorted(force.transports))
         count = self._config.tp_size
         self._reporter.note(
@@ -381,6 +382,16 @@ class Run:
             f"{count} {'workers' if count > 1 else 'worker'}"
         )
         return force
+
+    async def _register(self, force: Workforce) -> None:
+        """Register all workers; a server that answers nothing else either may only be stopped."""
+        from benchserver.workforce import UnregisteredError
+
+        try:
+            await force.register()
+        except UnregisteredError as error:
+            await AliveCheck(self._rpcs[0], self._http, self._clock).ask(error.seen)
+            raise
 
     def _note_devices(self, force: Workforce) -> None:
         self._devices = tuple(force.devices)
@@ -491,8 +502,6 @@ class Run:
             self._counts[worst(findings)] += 1
             self._reporter.sequence(records[0], findings)
             if fatal is not None:
-                self._server_gone = isinstance(fatal, ServerGoneError)
-                self._server_silent = isinstance(fatal, ServerSilentError)
                 raise fatal
             if any(rpc.lost_connections for rpc in self._rpcs):
                 raise FatalError(

@@ -36,6 +36,14 @@ if TYPE_CHECKING:
     from benchserver.kv.device_lanes import Lanes
 
 
+class UnregisteredError(FatalError):
+    """A registration was not answered well; `seen` is that alone, without what may explain it."""
+
+    def __init__(self, seen: str, hint: str) -> None:
+        super().__init__(f"{seen}; {hint}")
+        self.seen = seen
+
+
 class Workforce:
     """The workers; whatever `build` and `register` began, `unregister` and `close` end."""
 
@@ -98,7 +106,7 @@ class Workforce:
         self.devices = await in_thread(self._executor, assign)
 
     async def register(self) -> None:
-        """Register every worker; FatalError if the server does not answer one."""
+        """Register every worker; UnregisteredError if the server does not answer one."""
         await gather_all(self._register(worker) for worker in self.workers)
 
     async def unregister(self, *, timeout_ns: int) -> list[str]:
@@ -272,10 +280,11 @@ class Workforce:
                 else f"the server does not serve --transfer-mode {self._choice.value} (its flag "
                 "--supported-transfer-mode; auto serves both), or "
             )
-            raise FatalError(
-                f"rank {worker.rank}: {error}; {mode}it cannot map our memory "
+            raise UnregisteredError(
+                f"rank {worker.rank}: {error}",
+                f"{mode}it cannot map our memory "
                 f"({self._mapping_needs(worker.rank)}) or refuses this KV layout: see its log"
-                f"{dtype_hint(self._config.spec)}"
+                f"{dtype_hint(self._config.spec)}",
             ) from error
 
     def _mapping_needs(self, rank: int) -> str:

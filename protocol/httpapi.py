@@ -61,6 +61,8 @@ HTTP_041 = HttpRoutes(
 _MAX_NUMBER = 1e9
 """More than any share, and than any time in seconds that somebody waits."""
 
+_MAX_BYTES = 1 << 62
+
 MAX_TOKEN_CHARS = 4096
 _TOKEN = re.compile(rf"[!-~]{{1,{MAX_TOKEN_CHARS}}}")
 _MD5 = re.compile(r"[0-9a-f]{32}")
@@ -236,9 +238,9 @@ def _count_at(holder: dict[str, Any], name: str) -> int:
 
 
 def _bytes_at(holder: dict[str, Any], name: str) -> int:
-    """Return a number of bytes, or 0 if there is none."""
+    """Return a number of bytes, or 0 if there is none, or one that no memory has."""
     size = holder.get(name)
-    return size if is_int(size) and size > 0 else 0
+    return size if is_int(size) and 0 < size <= _MAX_BYTES else 0
 
 
 def _number_at(holder: Any, name: str) -> float:

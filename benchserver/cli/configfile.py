@@ -15,6 +15,8 @@ from typing import Any
 
 import click
 
+from benchserver.cli.types import StrictFloat, StrictInt
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -65,10 +67,21 @@ def _checked(command: click.Command, document: dict[str, Any], path: str) -> dic
         elif isinstance(value, list):
             raise click.BadParameter(f"{path}: {key} is an array, expected a single value")
         else:
-            if getattr(parameters[key], "is_flag", False) and not isinstance(value, bool):
-                raise click.BadParameter(f"{path}: {key} = {value!a}: expected true or false")
+            if problem := _problem(parameters[key], value):
+                raise click.BadParameter(f"{path}: {key} = {value!a}: {problem}")
             result[parameters[key].name or ""] = value
     return result
+
+
+def _problem(parameter: click.Parameter, value: Any) -> str:
+    """Say why an option cannot have a value of this kind, or "".
+
+    What click makes of a true, or of a number, where a text is due would be a file of that name.
+    """
+    if getattr(parameter, "is_flag", False):
+        return "" if isinstance(value, bool) else "expected true or false"
+    looks_itself = isinstance(parameter.type, StrictInt | StrictFloat | click.Choice)
+    return "" if looks_itself or isinstance(value, str) else "expected a text, in quotes"
 
 
 def _several(value: Any, key: str, path: str) -> tuple[str, ...]:

@@ -26,14 +26,19 @@ class AliveCheck:
         """When it last gave one."""
 
     async def check(self, steps: Sequence[LookupRecord | TransferRecord | EndRecord]) -> None:
-        """End the run unless all steps were answered, or the server still answers.
+        """End the run unless all steps were answered, or the server still answers."""
+        lost = [f"{_label(s)}: {s.reason}" for s in steps if s.outcome is Outcome.UNKNOWN]
+        if lost:
+            await self.ask(lost[0])
+
+    async def ask(self, lost: str) -> None:
+        """End the run unless the server, which owes us what was `lost`, still answers.
 
         Raises ServerGoneError, or ServerSilentError if it may only have been stopped.
         """
-        lost = [f"{_label(s)}: {s.reason}" for s in steps if s.outcome is Outcome.UNKNOWN]
-        if not lost or await self._answers(lost[0]):
+        if await self._answers(lost):
             return
-        said = f"the server no longer answers: {lost[0]}; then no answer to NOOP either"
+        said = f"the server no longer answers: {lost}; then no answer to NOOP either"
         if self._http is None:
             raise ServerSilentError(f"{said}; its HTTP API was not asked")
         try:
@@ -41,7 +46,7 @@ class AliveCheck:
         except API_ERRORS:
             raise ServerSilentError(f"{said}; its HTTP API is silent too") from None
         # It may have been stopped until now.
-        if not await self._answers(lost[0]):
+        if not await self._answers(lost):
             raise ServerGoneError(
                 f"{said}; its HTTP API still answers, so its RPC thread is dead or stuck"
             )

@@ -120,6 +120,12 @@ def test_a_server_that_says_nothing_of_it_any_more_proves_nothing(make_config: M
     assert stage.health()[:3] == (1, 0, 1)
 
 
+def test_a_server_that_first_says_something_when_it_is_ill_fails(make_config: MakeConfig) -> None:
+    stage = Stage(make_config(), MUTE, ILL)
+    stage.do(stage.condition.look_before(256), stage.condition.audit(frozenset(), registered=False))
+    assert stage.health()[:3] == (0, 1, 0)
+
+
 @pytest.mark.parametrize("cross_check", [True, False])
 def test_no_answer_is_unproven_unless_http_was_not_asked_for(
     make_config: MakeConfig, cross_check: bool

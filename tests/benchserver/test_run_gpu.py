@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +20,10 @@ import pytest
 
 from benchserver import run as run_module
 from benchserver.check.verdict import Check, Finding, Verdict
-from benchserver.client.rpc import RpcClient
+from benchserver.client import discovery
+from benchserver.client.heartbeat import Heartbeat
+from benchserver.client.http import HttpApi, HttpFailedError
+from benchserver.client.rpc import ConnectionLostError, NoAnswerError, RpcClient
 from benchserver.clock import RealClock
 from benchserver.config import RunConfig, TransferChoice
 from benchserver.errors import FatalError
@@ -300,6 +305,66 @@ def test_a_registration_without_an_answer_says_what_a_server_needs(
     assert "see the GPU uuid-0, and be able to open our CUDA IPC handles" in text
     assert said in text
     assert unsaid not in text
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_server_that_is_stopped_when_a_worker_registers_is_not_blamed(
+    server: Urls, make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, lost: bool
+) -> None:
+    """It was told that it does not serve this mode, or cannot map our memory."""
+    call = RpcClient.call
+
+    async def stop_at_register(self: RpcClient, op: Op, *args: Any, **options: Any) -> Reply:
+        if op in (Op.REGISTER_KV_CACHE, Op.UNREGISTER_KV_CACHE, Op.NOOP):
+            kind = ConnectionLostError if lost else NoAnswerError
+            raise kind(op, "the connection was lost" if lost else "no answer within 1 s")
+        return await call(self, op, *args, **options)
+
+    async def silent(self: HttpApi) -> str:
+        raise HttpFailedError("GET /version: no answer within 1 s")
+
+    monkeypatch.setattr(RpcClient, "call", stop_at_register)
+    monkeypatch.setattr(discovery, "read_version", known_version)
+    monkeypatch.setattr(HttpApi, "version", silent)
+    result, _ = run(server, make_config, 651, mode="cpu", transfer=TransferChoice.LMCACHE_DRIVEN)
+    (text,) = result.ledger.tallies[Check.RUN].texts
+    reason = "the connection was lost" if lost else "no answer within 1 s"
+    said = "the server is gone" if lost else "the server no longer answers"
+    assert text.startswith(f"{said}: rank 0: REGISTER_KV_CACHE: {reason}")
+    assert result.ledger.tallies[Check.RUN].verdict is (
+        Verdict.INVALID if lost else Verdict.UNKNOWN
+    )
+
+
+async def known_version(*_: Any, **__: Any) -> str:
+    return "0.5.6-embedded"
+
+
+def test_a_stop_during_the_first_ping_leaves_nothing_undone(
+    server: Urls, make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sequences, which had not begun, were a coroutine that nobody awaited: a warning."""
+    pinging = threading.Event()
+
+    async def hang(self: Heartbeat) -> None:
+        pinging.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Heartbeat, "beat", hang)
+    config = make_config(
+        rpc_url=server.rpc_url, http_url=server.http_url, spec=SPEC, seed=1501, mode="cpu"
+    )
+
+    async def main() -> RunResult:
+        stop, cancel = asyncio.Event(), threading.Event()
+        one = Run(config, Notes(), clock=RealClock(), stop=stop, cancel=cancel)
+        return await stopped(one, stop, cancel, pinging.is_set)
+
+    with warnings.catch_warnings(record=True) as caught:
+        result = asyncio.run(main())
+        gc.collect()
+    assert not [str(warning.message) for warning in caught]
+    assert result.verdict is Verdict.UNKNOWN
 
 
 def test_older_releases_are_refused_before_anything_is_allocated(

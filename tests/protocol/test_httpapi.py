@@ -171,6 +171,15 @@ def test_a_server_without_one_mode_lists_no_instances_of_it() -> None:
     assert httpapi.parse_status(status).handle_instances == frozenset()
 
 
+@pytest.mark.parametrize("size", [0, -1, 1 << 63, 10**400, 0.5, "1", None])
+def test_a_size_that_no_memory_has_is_none(size: Any) -> None:
+    """One that no float holds was a traceback once a sequence failed."""
+    manager = {"memory_total_bytes": size, "memory_used_bytes": size}
+    storage = {"l1_manager": {**STATUS["storage_manager"]["l1_manager"], **manager}}
+    status = httpapi.parse_status({**STATUS, "storage_manager": storage})
+    assert (status.l1_bytes, status.l1_used) == (0, 0)
+
+
 @pytest.mark.parametrize("number", [2**64 - 1, -(2**63), 10**20, -(10**19), 10**400])
 def test_an_instance_id_is_any_integer(number: int) -> None:
     """Ids of others are chosen by others: a run must not be unproven for their length."""

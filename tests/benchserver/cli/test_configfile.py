@@ -145,3 +145,16 @@ def test_an_option_that_may_come_several_times(faults: str, tmp_path: Path) -> N
 
 def test_several_values_must_be_strings(read: Read) -> None:
     assert "fault must be a string" in refusal(read, "[serve]\nfault = [1]")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["json = true", "junit = 5", "rpc-url = 1979-05-27", "http-token-file = 1.5",
+     "server-release = 0.5"],
+)  # fmt: skip
+def test_a_text_is_no_other_value(read: Read, line: str) -> None:
+    """`json = true` was a report in a file named True."""
+    key = line.split()[0]
+    told = refusal(read, f"{line}\n")
+    assert f"{key} = " in told
+    assert told.endswith(": expected a text, in quotes")
