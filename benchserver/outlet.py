@@ -8,11 +8,11 @@ and that is said where it would have stood.
 
 from __future__ import annotations
 
+import _socket  # `socket` takes as long to load as all else here, for one call of ours
 import contextlib
 import io
 import os
 import select
-import socket
 import stat
 import threading
 import time
@@ -276,8 +276,11 @@ def write_now(descriptor: int, data: bytes) -> None:
         if stat.S_ISREG(kind):
             os.write(descriptor, data)
         elif stat.S_ISSOCK(kind):
-            with socket.socket(fileno=os.dup(descriptor)) as peer:
-                peer.send(data, socket.MSG_DONTWAIT)
+            peer = _socket.socket(fileno=os.dup(descriptor))
+            try:
+                peer.send(data, _socket.MSG_DONTWAIT)
+            finally:
+                peer.close()
         else:
             _write_to_own(descriptor, data)
 
