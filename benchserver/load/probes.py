@@ -17,22 +17,20 @@ PROBE_EVERY = 10
 
 
 class Probe(enum.Enum):
-    """The value is its name in reports."""
+    """The value is its name in reports.
+
+    equal_chunks: two chunks of equal tokens behind different prefixes.
+    reused_source: source blocks are overwritten as soon as STORE is acknowledged.
+    partial: RETRIEVE is told to skip the first tokens.
+    isolation: LOOKUP under another cache salt, and under another model name.
+    bounds: LOOKUP of a range that ends before the stored end.
+    """
 
     EQUAL_CHUNKS = "equal_chunks"
     REUSED_SOURCE = "reused_source"
     PARTIAL = "partial"
     ISOLATION = "isolation"
     BOUNDS = "bounds"
-
-
-MEANINGS: dict[Probe, str] = {
-    Probe.EQUAL_CHUNKS: "two chunks of equal tokens behind different prefixes are two chunks",
-    Probe.REUSED_SOURCE: "source blocks are overwritten as soon as STORE is acknowledged",
-    Probe.PARTIAL: "RETRIEVE is told to skip the first tokens",
-    Probe.ISOLATION: "LOOKUP under another cache salt, and under another model name",
-    Probe.BOUNDS: "LOOKUP of a range that ends before the stored end",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
