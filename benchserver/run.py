@@ -462,7 +462,7 @@ class Run:
             partial_every=config.partial_every,
             partial_skip=config.partial_skip,
         )
-        if not probing.why_never(Probe.REUSED_SOURCE):
+        if probing.leaves_out_digests:
             self._ledger.skip(Check.DIGESTS, "left out: those of overwritten sources")
         self._skip_checks(cross_check)
         for probe in Probe:

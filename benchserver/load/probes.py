@@ -111,3 +111,9 @@ class Probing:
         That costs two passes over memory, so only the first sequence has both.
         """
         return seq == self.start
+
+    @property
+    def leaves_out_digests(self) -> bool:
+        """Tell whether a later sequence has a reused source, so that nobody hashes its content."""
+        longer = self.end is None or self.end - self.start > 2
+        return longer and not self.why_never(Probe.REUSED_SOURCE)

@@ -102,3 +102,14 @@ def test_the_source_is_reused_in_every_other_sequence_from_the_first_on() -> Non
     asked = probing(start=3, end=None)
     assert [seq for seq in range(3, 9) if Probe.REUSED_SOURCE in asked.owed(seq)] == [3, 5, 7]
     assert [seq for seq in range(3, 9) if asked.gives_back(seq)] == [3]
+
+
+@pytest.mark.parametrize(("end", "left_out"), [(4, False), (5, False), (6, True), (None, True)])
+def test_digests_are_left_out_once_a_source_stays_overwritten(
+    end: int | None, left_out: bool
+) -> None:
+    asked = probing(start=3, end=end)
+    assert asked.leaves_out_digests is left_out
+    stays = [Probe.REUSED_SOURCE in asked.owed(seq) for seq in range(4, 7 if end is None else end)]
+    assert any(stays) is left_out
+    assert not probing(start=3, end=end, transport="shm").leaves_out_digests
