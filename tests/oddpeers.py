@@ -85,7 +85,10 @@ def closed() -> Iterator[int]:
 
 
 _NO_RELEASE = "the server's release is unknown: "
-_NO_ZMQ = "something listens at --rpc-url, but it does not speak ZMQ: no LMCache MP server is there"
+_NO_ZMQ = (
+    "something listens at --rpc-url, but it does not speak ZMQ: no LMCache MP server is there (is "
+    "it the HTTP port, or a gRPC server?), or one that has no room for another client"
+)
 _SILENT = (
     "something listens at --rpc-url, but it has not spoken ZMQ yet: the server is frozen (stopped, "
     "or without a CPU), or it is no LMCache MP server; "

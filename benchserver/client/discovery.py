@@ -33,7 +33,8 @@ _PROBE_ANSWER_WITHIN_S = 3.0
 _REMEDY = "say it with --server-release"
 _NO_ZMQ = (
     "something listens at --rpc-url, but it does not speak ZMQ: no LMCache MP server is there "
-    "(is it the HTTP port, or a gRPC server?); correct --rpc-url"
+    "(is it the HTTP port, or a gRPC server?), or one that has no room for another client; correct "
+    "--rpc-url, or see the server's log"
 )
 _SILENT = (
     "something listens at --rpc-url, but it has not spoken ZMQ yet: the server is frozen (stopped, "
