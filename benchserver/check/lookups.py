@@ -8,7 +8,7 @@ from benchserver.history import LookupRecord, Outcome, Pass, SequenceRecord
 
 def cold_lookup(record: SequenceRecord) -> list[Finding]:
     """The first LOOKUP hits nothing, or everything with --expect-warm."""
-    cold = _lookup(record, Pass.COLD)
+    cold = lookup_of(record, Pass.COLD)
     if cold is None:
         return [not_looked_at(Check.COLD_LOOKUP, _at(record, "the cold LOOKUP did not happen"))]
     if cold.outcome is not Outcome.OK:
@@ -28,7 +28,7 @@ def visibility(record: SequenceRecord) -> list[Finding]:
     """What was stored is found in time."""
     if record.expect_warm:
         return []
-    warm = _lookup(record, Pass.WARM)
+    warm = lookup_of(record, Pass.WARM)
     if warm is None:
         return [not_looked_at(Check.VISIBILITY, _at(record, "the warm LOOKUP did not happen"))]
     if warm.outcome is not Outcome.OK:
@@ -47,7 +47,7 @@ def warm_lookup(record: SequenceRecord) -> list[Finding]:
     """The warm LOOKUP counts exactly what was stored."""
     if record.expect_warm:
         return []
-    warm = _lookup(record, Pass.WARM)
+    warm = lookup_of(record, Pass.WARM)
     if warm is None:
         return [not_looked_at(Check.WARM_LOOKUP, _at(record, "the warm LOOKUP did not happen"))]
     if warm.outcome is not Outcome.OK:
@@ -57,7 +57,8 @@ def warm_lookup(record: SequenceRecord) -> list[Finding]:
     return [failed(Check.WARM_LOOKUP, _at(record, f"warm LOOKUP {_counts(warm)}"))]
 
 
-def _lookup(record: SequenceRecord, which: Pass) -> LookupRecord | None:
+def lookup_of(record: SequenceRecord, which: Pass) -> LookupRecord | None:
+    """Return the sequence's LOOKUP of that kind, or None if it made none."""
     for step in record.steps:
         if isinstance(step, LookupRecord) and step.which is which:
             return step

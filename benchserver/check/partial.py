@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from benchserver.check.content import fault_text
+from benchserver.check.lookups import lookup_of
 from benchserver.check.verdict import Check, Finding, failed, not_looked_at, passed, unproven
 from benchserver.history import (
-    LookupRecord,
     Outcome,
     PartialRecord,
     Pass,
@@ -20,8 +20,7 @@ def partial(record: SequenceRecord) -> list[Finding]:
     """Every reading rank kept what it asked to keep, and got the rest."""
     if Probe.PARTIAL not in record.probes:
         return []
-    lookups = [step for step in record.steps if isinstance(step, LookupRecord)]
-    lookup = next((step for step in lookups if step.which is Pass.PARTIAL), None)
+    lookup = lookup_of(record, Pass.PARTIAL)
     place = f"{record.label}: LOOKUP before the partial RETRIEVE"
     if lookup is None:
         return [not_looked_at(Check.PARTIAL, f"{record.label}: no partial RETRIEVE was made")]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from benchserver.check.lookups import lookup_of
 from benchserver.check.verdict import Check, Finding, failed, not_looked_at, passed, unproven
 from benchserver.history import (
     EvidenceRecord,
-    LookupRecord,
     Outcome,
     PartialRecord,
     Pass,
@@ -48,7 +48,7 @@ def bounds(record: SequenceRecord) -> list[Finding]:
 
 def _judge(record: SequenceRecord, check: Check, which: Pass) -> Finding:
     name, meaning = _ASKED[which]
-    step = _lookup(record, which)
+    step = lookup_of(record, which)
     if step is None:
         return not_looked_at(check, f"{record.label}: the {name} was not made")
     if step.outcome is not Outcome.OK:
@@ -71,13 +71,8 @@ def probes_made(record: SequenceRecord) -> frozenset[Probe]:
     return frozenset(probe for probe in record.probes if made[probe])
 
 
-def _lookup(record: SequenceRecord, which: Pass) -> LookupRecord | None:
-    lookups = (step for step in record.steps if isinstance(step, LookupRecord))
-    return next((step for step in lookups if step.which is which), None)
-
-
 def _answered(record: SequenceRecord, which: Pass) -> bool:
-    step = _lookup(record, which)
+    step = lookup_of(record, which)
     return step is not None and step.outcome is Outcome.OK
 
 
