@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import gc
 import os
 import shutil
 import tempfile
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
+import pytest_asyncio
+
+from benchserver import cudamark
+from benchserver.shmnames import SHM_DIR
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -30,3 +38,49 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def clean_loop(request: pytest.FixtureRequest) -> None:
+    """Watch the event loop of every test that is a coroutine.
+
+    `leak_free`, where a test asks for it, begins before the loop opens, and so looks after the loop
+    has closed; all that is async begins after this and has ended when the loop is looked at.
+    """
+    if request.node.get_closest_marker("asyncio") is None:
+        return
+    if "leak_free" in request.fixturenames:
+        request.getfixturevalue("leak_free")
+    request.getfixturevalue("watched_loop")
+
+
+@pytest_asyncio.fixture
+async def watched_loop() -> AsyncIterator[None]:
+    """Fail a test that leaves a task behind, or an error that nobody has looked at."""
+    unhandled: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
+    yield
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    gc.collect()  # a task says that nobody fetched its error when it goes
+    assert not left, f"tasks left behind: {sorted(map(repr, left))}"
+    assert not unhandled, f"nobody handled: {unhandled}"
+
+
+def _open_things() -> set[str]:
+    """Return this process's descriptors and its names in /dev/shm."""
+    things = {path.name for path in SHM_DIR.iterdir() if f"_{os.getpid()}_" in path.name}
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            things.add(f"fd {fd} -> {os.readlink(f'/proc/self/fd/{fd}')}")
+    return things
+
+
+@pytest.fixture
+def leak_free() -> Iterator[None]:
+    """Fail a test that leaves a descriptor, a socket or a name in /dev/shm behind."""
+    before = _open_things()
+    yield
+    gc.collect()
+    cudamark.remove_own_files()  # they stay until the process ends
+    left = _open_things() - before
+    assert not left, f"left open: {sorted(left)}"

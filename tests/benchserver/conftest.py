@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -13,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from benchserver import cudamark, tasks
+from benchserver import tasks
 from benchserver.check.verdict import Check, Ledger, passed
 from benchserver.config import RunConfig, TransferChoice
 from benchserver.history import (
@@ -34,7 +32,7 @@ from benchserver.kv.host import HostPool, group_patterns, place_tensors
 from benchserver.kv.segment import SharedSegment
 from benchserver.load.probes import Probe
 from benchserver.result import RunResult, ServerFacts
-from benchserver.shmnames import SHM_DIR, segment_name
+from benchserver.shmnames import segment_name
 from benchserver.stats.measures import Measures
 from shapespec import parse_shape_spec
 
@@ -43,26 +41,6 @@ settings.register_profile("bench-server", deadline=None, print_blob=True)
 settings.load_profile("bench-server")
 
 ROOT = bytes(range(16))
-
-
-def _open_things() -> set[str]:
-    """Return this process's descriptors and its names in /dev/shm."""
-    things = {path.name for path in SHM_DIR.iterdir() if f"_{os.getpid()}_" in path.name}
-    for fd in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(FileNotFoundError):
-            things.add(f"fd {fd} -> {os.readlink(f'/proc/self/fd/{fd}')}")
-    return things
-
-
-@pytest.fixture
-def leak_free() -> Iterator[None]:
-    """Fail a test that leaves a descriptor, a socket or a name in /dev/shm behind."""
-    before = _open_things()
-    yield
-    gc.collect()
-    cudamark.remove_own_files()  # they stay until the process ends
-    left = _open_things() - before
-    assert not left, f"left open: {sorted(left)}"
 
 
 @pytest.fixture
