@@ -62,7 +62,11 @@ class Condition:
                 f"{config.rpc_url} has chunk size {chunk_tokens}, {config.http_url} says "
                 f"{self.before.chunk_size}: --rpc-url and --url are two different servers"
             )
-        check_against_l1(config, chunk_tokens, self.before.l1_bytes)
+        check_against_l1(
+            config.geometry(chunk_tokens),
+            kv_ranks=config.world_size,
+            l1_bytes=self.before.l1_bytes,
+        )
         self._failures = await self._count_failures()
         if not self.before.health.said:
             self._ledger.skip(Check.HEALTH, "/status of this server says nothing of it")

@@ -11,11 +11,12 @@ from urllib.parse import SplitResult, urlsplit
 
 from benchserver.defaults import DEFAULT_CUDA_IPC, CudaIpc
 from benchserver.errors import FatalError, UsageError, one_line, os_reason
+from benchserver.geometry import Geometry
 from benchserver.kv.blocks import BlockPlan, needed_blocks, plan_blocks
 from benchserver.load.partial import SkipUnit
 from protocol.errors import LocalProtocolError
 from protocol.keys import model_name_problem, salt_problem
-from shapespec import ShapeSpec, chunk_bytes
+from shapespec import ShapeSpec
 
 _HOST = re.compile(r"[A-Za-z0-9._:%-]+", re.ASCII)
 """Names, IPv4 and IPv6 addresses; not ZMQ's `*`, which only a server can bind."""
@@ -107,12 +108,15 @@ class RunConfig:
         """Return the ranks that STORE."""
         return (0,) if self.is_mla else tuple(range(self.tp_size))
 
-    def block_plan(self, chunk_tokens: int, *, turn: int, rank: int) -> BlockPlan:
+    def geometry(self, chunk_tokens: int) -> Geometry:
+        """Return how a sequence divides on a server with chunks of that size."""
+        return Geometry(spec=self.spec, chunk_tokens=chunk_tokens, num_tokens=self.num_tokens)
+
+    def block_plan(self, geometry: Geometry, *, turn: int, rank: int) -> BlockPlan:
         """Return the blocks that a rank uses for one sequence of whole chunks."""
-        chunks = self.num_tokens // chunk_tokens
         return plan_blocks(
             num_blocks=self.spec.num_blocks,
-            request_blocks=chunks * chunk_tokens // self.spec.block_size,
+            request_blocks=geometry.blocks,
             seed=self.seed,
             turn=turn,
             rank=rank,
@@ -233,40 +237,38 @@ def with_whole_chunk(config: RunConfig, chunk_tokens: int) -> RunConfig:
     return replace(config, num_tokens=chunk_tokens, num_tokens_given=True)
 
 
-def check_against_chunk(config: RunConfig, chunk_tokens: int) -> None:
+def check_geometry(geometry: Geometry) -> None:
     """Raise UsageError if the server's chunk size does not fit the tokens or the pool."""
-    spec = config.spec
-    if chunk_tokens % spec.block_size:
+    spec, chunk_tokens = geometry.spec, geometry.chunk_tokens
+    if not geometry.whole_blocks:
         raise UsageError(
             f"block size {spec.block_size} does not divide the server's chunk size "
             f"{chunk_tokens}; change BS in --kvcache-shape-spec, or the server's --chunk-size"
         )
-    chunks = config.num_tokens // chunk_tokens
-    if chunks == 0:
+    if geometry.chunks == 0:
         raise UsageError(
-            f"--num-tokens {config.num_tokens} is less than one chunk of {chunk_tokens} tokens: "
+            f"--num-tokens {geometry.num_tokens} is less than one chunk of {chunk_tokens} tokens: "
             "only whole chunks are cached"
         )
-    blocks = chunks * chunk_tokens // spec.block_size
-    if spec.num_blocks < needed_blocks(blocks):
+    blocks, needed = geometry.blocks, needed_blocks(geometry.blocks)
+    if spec.num_blocks < needed:
         raise UsageError(
-            f"the pool has {spec.num_blocks} blocks (NB), but {chunks} chunks of {chunk_tokens} "
-            f"tokens need {needed_blocks(blocks)}: {blocks} source + {blocks} destination + "
+            f"the pool has {spec.num_blocks} blocks (NB), but {geometry.chunks} chunks of "
+            f"{chunk_tokens} tokens need {needed}: {blocks} source + {blocks} destination + "
             "2 canaries + the null block; raise NB or lower --num-tokens"
         )
 
 
-def check_against_l1(config: RunConfig, chunk_tokens: int, l1_bytes: int) -> None:
+def check_against_l1(geometry: Geometry, *, kv_ranks: int, l1_bytes: int) -> None:
     """Refuse a sequence that the server's L1 cannot hold at once, as a RETRIEVE needs it.
 
-    `l1_bytes` 0: not known.  Raises FatalError.
+    `kv_ranks` ranks have KV of their own.  `l1_bytes` 0: not known.  Raises FatalError.
     """
-    chunks = config.num_tokens // chunk_tokens
-    needed = chunks * chunk_bytes(config.spec, chunk_tokens) * config.world_size
+    needed = geometry.nbytes * kv_ranks
     if 0 < l1_bytes < needed:
         raise FatalError(
-            f"the server's L1 holds {l1_bytes} bytes, a sequence of {chunks} chunks on "
-            f"{config.world_size} KV ranks needs {needed}; start it with a larger "
+            f"the server's L1 holds {l1_bytes} bytes, a sequence of {geometry.chunks} chunks on "
+            f"{kv_ranks} KV ranks needs {needed}; start it with a larger "
             "--l1-size-gb, or lower --num-tokens"
         )
 

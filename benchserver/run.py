@@ -41,8 +41,8 @@ from benchserver.clock import NS_PER_S, Clock
 from benchserver.condition import Condition
 from benchserver.config import (
     RunConfig,
-    check_against_chunk,
     check_config,
+    check_geometry,
     with_whole_chunk,
 )
 from benchserver.errors import FatalError, ServerGoneError, ServerSilentError, one_line
@@ -307,7 +307,7 @@ class Run:
             self._reporter.note(
                 f"--num-tokens = {chunk_tokens}, one chunk: the default of {asked} holds none"
             )
-        check_against_chunk(self._config, chunk_tokens)
+        check_geometry(self._config.geometry(chunk_tokens))
         assert self._http is not None
         self._condition = Condition(
             self._config, self._http, clock=self._clock, ledger=self._ledger
@@ -358,7 +358,7 @@ class Run:
         choice = discovery.choose_transfer(
             self._config.transfer, served, groups, dialect, gpu=self._config.mode == "gpu"
         )
-        discovery.check_slots(choice, self._config.num_tokens // self._server.chunk_tokens)
+        discovery.check_slots(choice, self._config.geometry(self._server.chunk_tokens).chunks)
         for name in sweep_stale():
             self._reporter.note(f"Removed {name}, left by a bench-server that was killed")
         self._workforce = force = Workforce(
@@ -450,13 +450,12 @@ class Run:
 
     def _probing(self, cross_check: bool) -> Probing:
         """Return what decides the probes, and tell the ledger what cannot be looked at."""
-        config, chunk = self._config, self._server.chunk_tokens
-        chunks = config.num_tokens // chunk
+        config, geometry = self._config, self._config.geometry(self._server.chunk_tokens)
         probing = Probing(
             start=config.start,
             end=config.end,
-            chunks=chunks,
-            blocks=chunks * chunk // config.spec.block_size,
+            chunks=geometry.chunks,
+            blocks=geometry.blocks,
             transport=self._server.transport,
             expect_warm=config.expect_warm,
             partial_every=config.partial_every,

@@ -63,7 +63,7 @@ class Workforce:
         self._config = config
         self._choice = choice
         self._served = served
-        self._chunk_tokens = chunk_tokens
+        self._geometry = config.geometry(chunk_tokens)
         self._nonce = nonce
         self._clock = clock
         self._executor = executor
@@ -163,7 +163,7 @@ class Workforce:
     def _make_pool(self, rank: int, patterns: Sequence[GroupPattern]) -> KvPool:
         """Return a rank's pool; blocks."""
         config = self._config
-        blocks_per_chunk = self._chunk_tokens // config.spec.block_size
+        blocks_per_chunk = self._geometry.blocks_per_chunk
         if config.mode == "gpu":
             from benchserver.kv.cudapools import make_pool
             from benchserver.kv.device_lanes import Lanes
@@ -218,7 +218,7 @@ class Workforce:
                 instance_id=instance,
                 model_name=config.model_name,
                 world_size=config.world_size,
-                chunk_tokens=self._chunk_tokens,
+                chunk_tokens=self._geometry.chunk_tokens,
                 clock=self._clock,
                 executor=self._executor,
             )
@@ -229,7 +229,7 @@ class Workforce:
             instance_id=instance,
             model_name=config.model_name,
             world_size=config.world_size,
-            chunk_tokens=self._chunk_tokens,
+            chunk_tokens=self._geometry.chunk_tokens,
             timeout_ns=int(config.timeout_s * NS_PER_S),
             clock=self._clock,
             executor=self._executor,
@@ -243,7 +243,7 @@ class Workforce:
         config = self._config
         end = config.start + PLACES if config.end is None else config.end
         for turn in range(config.start, min(end, config.start + PLACES)):
-            plan = config.block_plan(self._chunk_tokens, turn=turn, rank=worker.rank)
+            plan = config.block_plan(self._geometry, turn=turn, rank=worker.rank)
             if worker.pool.asynchronous:
                 self._try_out(worker, plan)
             worker.pool.poison(plan.source)
@@ -251,7 +251,7 @@ class Workforce:
 
     def _try_out(self, worker: Worker, plan: BlockPlan) -> None:
         """Fill blocks and read them back; FatalError if they are not what was written."""
-        digests = tuple(range(self._config.num_tokens // self._chunk_tokens))
+        digests = tuple(range(self._geometry.chunks))
         worker.pool.fill(plan.source, digests)
         seen = worker.pool.verify(plan.source, digests, ())
         if seen.kind is not EvidenceKind.MATCH:

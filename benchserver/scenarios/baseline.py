@@ -51,7 +51,6 @@ from benchserver.tasks import Finishing, gather_all, in_thread
 from protocol.errors import ProtocolError
 from protocol.keys import CacheKey
 from protocol.ops import Op
-from shapespec import chunk_bytes
 
 _REMEMBERED = 16
 """How many past sequences a wrong page can be traced to."""
@@ -84,7 +83,7 @@ class Baseline:
         emit: Emit,
     ) -> None:
         self._config = config
-        self._chunk_tokens = chunk_tokens
+        self._geometry = config.geometry(chunk_tokens)
         self._nonce = nonce
         self._workers = workers
         self._desk = desk
@@ -99,16 +98,11 @@ class Baseline:
             http if cross_check else None,
             executor,
             sources=() if config.expect_warm else config.writers,
-            blocks_per_chunk=chunk_tokens // config.spec.block_size,
-            chunk_bytes=chunk_bytes(config.spec, chunk_tokens),
+            geometry=self._geometry,
         )
         self._clock = clock
         self._executor = executor
         self._emit = emit
-        self._chunks = config.num_tokens // chunk_tokens
-        self._end = self._chunks * chunk_tokens
-        self._bytes = self._chunks * chunk_bytes(config.spec, chunk_tokens)
-        self._blocks_per_chunk = chunk_tokens // config.spec.block_size
         self._past: deque[Candidate] = deque(maxlen=_REMEMBERED)
         self._steps: list[Step] = []
         self._stored_ns = 0
@@ -155,7 +149,7 @@ class Baseline:
         config, probes = self._config, self._probing.owed(seq)
         return self._planned(
             seq,
-            chunked_tokens(config.seed, seq, config.num_tokens, self._chunk_tokens),
+            chunked_tokens(config.seed, seq, config.num_tokens, self._geometry.chunk_tokens),
             probes,
             overwritten=Probe.REUSED_SOURCE in probes and not self._probing.gives_back(seq),
         )
@@ -165,7 +159,7 @@ class Baseline:
         config = self._config
         return self._planned(
             seq,
-            equal_chunk_tokens(config.seed, seq, config.num_tokens, self._chunk_tokens),
+            equal_chunk_tokens(config.seed, seq, config.num_tokens, self._geometry.chunk_tokens),
             frozenset({Probe.EQUAL_CHUNKS}),
             aside=_EQUAL_CHUNKS,
         )
@@ -179,11 +173,11 @@ class Baseline:
         overwritten: bool = False,
         aside: str = "",
     ) -> SequencePlan:
-        digests = chunk_digests(self._root, tokens, self._chunk_tokens)
+        digests = chunk_digests(self._root, tokens, self._geometry.chunk_tokens)
         label = sequence_label(seq, aside).replace("=", " ")
         self._past.append(Candidate(label=label, digests=digests))
         plans = tuple(
-            self._config.block_plan(self._chunk_tokens, turn=seq, rank=worker.rank)
+            self._config.block_plan(self._geometry, turn=seq, rank=worker.rank)
             for worker in self._workers
         )
         return SequencePlan(
@@ -268,9 +262,9 @@ class Baseline:
             request = self._open(work, f"warm-{attempt}")
             # A miss says how things stood when it was asked for, however late it is read.
             asked_ns = self._clock.now_ns()
-            step = await self._look_up_once(request, Pass.WARM, self._chunks)
+            step = await self._look_up_once(request, Pass.WARM, self._geometry.chunks)
             now_ns = self._clock.now_ns()
-            visible = step.hits >= self._chunks
+            visible = step.hits >= self._geometry.chunks
             if step.outcome is not Outcome.OK or visible or asked_ns >= deadline_ns:
                 break
             await self._settle(work, request, quietly=True)
@@ -283,13 +277,13 @@ class Baseline:
 
     async def _expect_warm(self, work: SequencePlan) -> None:
         request = self._open(work, "cold")
-        step = await self._look_up(work, request, Pass.COLD, expected=self._chunks)
+        step = await self._look_up(work, request, Pass.COLD, expected=self._geometry.chunks)
         await self._retrieve_if_hit(work, request, step)
 
     async def _retrieve_if_hit(
         self, work: SequencePlan, request: OpenRequest, step: LookupRecord
     ) -> None:
-        if step.outcome is not Outcome.OK or step.hits != self._chunks:
+        if step.outcome is not Outcome.OK or step.hits != self._geometry.chunks:
             await self._settle(work, request)
             return
         await self._overwritten()
@@ -326,8 +320,8 @@ class Baseline:
 
         A server that reads no end is given no more tokens.
         """
-        chunks = self._chunks - 1
-        end = chunks * self._chunk_tokens
+        chunks = self._geometry.chunks - 1
+        end = chunks * self._geometry.chunk_tokens
         if not self._workers[0].rpc.dialect.lookup_reads_end:
             work = replace(work, tokens=work.tokens[:end])
         request = self._open(work, Pass.BOUNDS.value, end=end)
@@ -337,22 +331,21 @@ class Baseline:
     async def _partial(self, work: SequencePlan) -> None:
         """LOOKUP once more, and RETRIEVE all but the first tokens."""
         request = self._open(work, "partial")
-        step = await self._look_up(work, request, Pass.PARTIAL, expected=self._chunks)
-        if step.outcome is not Outcome.OK or step.hits != self._chunks:
+        step = await self._look_up(work, request, Pass.PARTIAL, expected=self._geometry.chunks)
+        if step.outcome is not Outcome.OK or step.hits != self._geometry.chunks:
             await self._settle(work, request)
             return
-        block_size = self._config.spec.block_size
         skip = skip_tokens(
             seed=self._config.seed,
             turn=work.seq // self._config.partial_every,
-            chunks=self._chunks,
-            blocks_per_chunk=self._blocks_per_chunk,
-            block_size=block_size,
+            chunks=self._geometry.chunks,
+            blocks_per_chunk=self._geometry.blocks_per_chunk,
+            block_size=self._geometry.spec.block_size,
             unit=self._config.partial_skip,
         )
         await self._retrieve(work, request, skip)
         for record in await self._prover.prove_partial(
-            work, tuple(self._past), skip_tokens=skip, skipped=skip // block_size
+            work, tuple(self._past), skip_tokens=skip, skipped=self._geometry.skipped_blocks(skip)
         ):
             self._record(work, record)
 
@@ -389,7 +382,9 @@ class Baseline:
         """Enter a request of the sequence into the book; `end` 0: of all its chunks."""
         part = f"{work.aside.replace(' ', '-')}-{name}" if work.aside else name
         request_id = f"bs-{self._nonce}-{work.seq}-{part}"
-        return self._desk.open(work.tokens, end=end or self._end, request_id=request_id, keys=keys)
+        return self._desk.open(
+            work.tokens, end=end or self._geometry.end, request_id=request_id, keys=keys
+        )
 
     async def _look_up(
         self, work: SequencePlan, request: OpenRequest, which: Pass, *, expected: int
@@ -409,7 +404,7 @@ class Baseline:
                 outcome=Outcome.UNKNOWN,
                 hits=0,
                 expected=expected,
-                total=self._chunks,
+                total=self._geometry.chunks,
                 latency_ns=self._clock.now_ns() - started_ns,
                 reason=_reason(error, Op.LOOKUP.name),
             )
@@ -418,7 +413,7 @@ class Baseline:
             outcome=Outcome.OK,
             hits=hits.chunks,
             expected=expected,
-            total=self._chunks,
+            total=self._geometry.chunks,
             latency_ns=hits.latency_ns,
         )
 
@@ -433,7 +428,10 @@ class Baseline:
         skip: int = 0,
     ) -> TransferRecord:
         key = self._keys.key(
-            work.tokens, end=self._end, request_id=request.request_id, kv_rank=worker.kv_rank
+            work.tokens,
+            end=self._geometry.end,
+            request_id=request.request_id,
+            kv_rank=worker.kv_rank,
         )
         started_ns = self._clock.now_ns()
         moved, outcome, reason = Moved(latency_ns=0, replied_ns=0, chunks=0), Outcome.OK, ""
@@ -452,18 +450,13 @@ class Baseline:
             rank=worker.rank,
             outcome=outcome,
             chunks=moved.chunks,
-            total=self._chunks,
-            nbytes=self._moved_bytes(skip) if outcome is Outcome.OK else 0,
+            total=self._geometry.chunks,
+            nbytes=self._geometry.bytes_behind(skip) if outcome is Outcome.OK else 0,
             latency_ns=moved.latency_ns or self._clock.now_ns() - started_ns,
             replied_ns=moved.replied_ns,
             skip_tokens=skip,
             reason=reason,
         )
-
-    def _moved_bytes(self, skip: int) -> int:
-        """Return the bytes of all blocks but those that lie wholly in the first `skip` tokens."""
-        skipped = skip - skip % self._config.spec.block_size
-        return self._bytes * (self._end - skipped) // self._end
 
     @staticmethod
     async def _move(

@@ -17,6 +17,7 @@ from functools import partial
 from benchserver.client.http import API_ERRORS, HttpApi
 from benchserver.client.worker import Worker
 from benchserver.errors import one_line
+from benchserver.geometry import Geometry
 from benchserver.history import (
     DigestRecord,
     EvidenceRecord,
@@ -105,8 +106,7 @@ class Prover:
         executor: Executor,
         *,
         sources: Sequence[int],
-        blocks_per_chunk: int,
-        chunk_bytes: int,
+        geometry: Geometry,
         effort: Effort | None = None,
     ) -> None:
         """`sources` are the ranks that stored in this run; `effort` None: as this machine can."""
@@ -114,8 +114,8 @@ class Prover:
         self._http = http
         self._executor = executor
         self._sources = sources
-        self._blocks_per_chunk = blocks_per_chunk
-        self._effort = effort or effort_on(os.cpu_count() or 1, chunk_bytes)
+        self._blocks_per_chunk = geometry.blocks_per_chunk
+        self._effort = effort or effort_on(os.cpu_count() or 1, geometry.chunk_bytes)
 
     async def prove(
         self, work: SequencePlan, past: tuple[Candidate, ...]

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from benchserver.config import (
     RunConfig,
     TransferChoice,
-    check_against_chunk,
     check_against_l1,
     check_config,
+    check_geometry,
     normalize_http_url,
     normalize_rpc_url,
     with_whole_chunk,
@@ -134,7 +134,7 @@ def test_ranks_that_share_one_kv(
 
 def test_a_chunk_size_that_blocks_do_not_divide(make_config: MakeConfig) -> None:
     with pytest.raises(UsageError) as caught:
-        check_against_chunk(make_config(spec="(2,64,24,1,8):float16:1"), 256)
+        check_geometry(make_config(spec="(2,64,24,1,8):float16:1").geometry(256))
     assert str(caught.value) == (
         "block size 24 does not divide the server's chunk size 256; change BS in "
         "--kvcache-shape-spec, or the server's --chunk-size"
@@ -142,16 +142,16 @@ def test_a_chunk_size_that_blocks_do_not_divide(make_config: MakeConfig) -> None
 
 
 def test_fewer_tokens_than_a_chunk(make_config: MakeConfig) -> None:
-    check_against_chunk(make_config(num_tokens=256), 256)
+    check_geometry(make_config(num_tokens=256).geometry(256))
     with pytest.raises(UsageError, match="--num-tokens 255 is less than one chunk of 256 tokens"):
-        check_against_chunk(make_config(num_tokens=255), 256)
+        check_geometry(make_config(num_tokens=255).geometry(256))
 
 
 def test_a_pool_that_is_too_small_is_told_the_sum(make_config: MakeConfig) -> None:
     # 2 chunks of 256 tokens are 32 blocks: 32 source + 32 destination + 2 canaries + block 0.
-    check_against_chunk(make_config(num_tokens=767, spec="(2,67,16,1,8):float16:1"), 256)
+    check_geometry(make_config(num_tokens=767, spec="(2,67,16,1,8):float16:1").geometry(256))
     with pytest.raises(UsageError) as caught:
-        check_against_chunk(make_config(num_tokens=767, spec="(2,66,16,1,8):float16:1"), 256)
+        check_geometry(make_config(num_tokens=767, spec="(2,66,16,1,8):float16:1").geometry(256))
     assert str(caught.value) == (
         "the pool has 66 blocks (NB), but 2 chunks of 256 tokens need 67: 32 source + "
         "32 destination + 2 canaries + the null block; raise NB or lower --num-tokens"
@@ -161,15 +161,17 @@ def test_a_pool_that_is_too_small_is_told_the_sum(make_config: MakeConfig) -> No
 def test_a_sequence_must_fit_into_the_server_s_l1(make_config: MakeConfig) -> None:
     # A chunk of 256 tokens of K and V, 8 elements of 2 bytes: 8 KiB.
     config = make_config(spec="(2,128,16,1,8):float16:1", tp_size=3, num_tokens=600)
+    geometry, ranks = config.geometry(256), config.world_size
     for l1_bytes in (0, 3 * 2 * 8192, 1 << 30):
-        check_against_l1(config, 256, l1_bytes)
+        check_against_l1(geometry, kv_ranks=ranks, l1_bytes=l1_bytes)
     with pytest.raises(FatalError) as caught:
-        check_against_l1(config, 256, 3 * 2 * 8192 - 1)
+        check_against_l1(geometry, kv_ranks=ranks, l1_bytes=3 * 2 * 8192 - 1)
     assert str(caught.value) == (
         "the server's L1 holds 49151 bytes, a sequence of 2 chunks on 3 KV ranks needs 49152; "
         "start it with a larger --l1-size-gb, or lower --num-tokens"
     )
-    check_against_l1(make_config(spec="(1,128,16,1,8):uint8:1", tp_size=3), 256, 4096)
+    mla = make_config(spec="(1,128,16,1,8):uint8:1", tp_size=3)
+    check_against_l1(mla.geometry(256), kv_ranks=mla.world_size, l1_bytes=4096)
 
 
 @pytest.mark.parametrize(

@@ -13,15 +13,21 @@ from typing import Any
 import pytest
 
 from benchserver.client.http import HttpFailedError
+from benchserver.geometry import Geometry
 from benchserver.history import DigestRecord, EvidenceRecord, Outcome, SourceRecord
 from benchserver.kv.blocks import BlockPlan, Window
 from benchserver.kv.evidence import Evidence, EvidenceKind
 from benchserver.scenarios.proof import Effort, Prover, SequencePlan, effort_on
+from shapespec import parse_shape_spec
 
 MIB = 1 << 20
 WITHIN_S = 20.0
 BLOCKS = 2
 """Blocks of a chunk."""
+
+GEOMETRY = Geometry(
+    spec=parse_shape_spec("(2,128,16,2,8):float16:2"), chunk_tokens=BLOCKS * 16, num_tokens=64
+)
 
 MATCH = Evidence(kind=EvidenceKind.MATCH, pages=1, checked_bytes=8)
 BAD = Evidence(kind=EvidenceKind.MISMATCH, pages=1, bad_pages=1, checked_bytes=8)
@@ -203,8 +209,7 @@ def prove(
             http,  # type: ignore[arg-type]
             executor,
             sources=sources,
-            blocks_per_chunk=BLOCKS,
-            chunk_bytes=MIB,
+            geometry=GEOMETRY,
             effort=effort,
         )
         return await asyncio.wait_for(prover.prove(work, ()), WITHIN_S)
