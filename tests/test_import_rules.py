@@ -94,9 +94,9 @@ def test_the_reader_of_imports_sees_them_all() -> None:
         ("h.i", 0, False),
         ("h.i.j", 0, False),
     }
-    assert [room_of(p) for p in ("benchserver/kv/host.py", "benchserver/run.py", "x/y.py")] == [
+    assert [room_of(p) for p in ("benchserver/kv/host.py", "benchserver/limits.py", "x/y.py")] == [
         "kv",
-        "run",
+        "limits",
         "",
     ]
     assert len(FILES) > 60
@@ -138,7 +138,7 @@ def test_the_pure_packages_know_no_clock_socket_loop_or_logger(package: str) -> 
                 "benchserver/client/rpc.py",
                 "benchserver/refserver/admission.py",
                 "benchserver/refserver/router.py",
-                "benchserver/run.py",
+                "benchserver/stage/run.py",
             },
         ),
         ("blake3", {"benchserver/refserver/hashing.py"}),
@@ -189,7 +189,7 @@ def test_click_stays_in_the_command_line() -> None:
 
 
 def test_run_takes_no_more_of_zmq_than_the_context() -> None:
-    source = (ROOT / "benchserver/run.py").read_text(encoding="utf-8")
+    source = (ROOT / "benchserver/stage/run.py").read_text(encoding="utf-8")
     used = {
         ast.unparse(node)
         for node in ast.walk(ast.parse(source))
@@ -241,20 +241,27 @@ ROOMS = {
         "geometry",
         "history",
         "kv",
+        "stage",
         "tasks",
     },
-    "workforce": {"client", "clock", "config", "errors", "kv", "shmnames", "tasks"},
-    "audit": {"check", "client", "clock", "errors"},
-    "condition": {"audit", "check", "client", "clock", "config", "errors", "tasks"},
-    "leaving": {
+    "stage": {
         "check",
         "client",
         "clock",
+        "config",
+        "ending",
         "errors",
+        "geometry",
         "history",
+        "kv",
+        "limits",
+        "load",
+        "reporter",
+        "result",
         "scenarios",
+        "shmnames",
+        "stats",
         "tasks",
-        "workforce",
     },
     "result": {"check", "config", "errors", "kv", "stats"},
     "reporter": {"check", "history", "result"},
@@ -284,15 +291,15 @@ ROOMS = {
         "kv",
         "limits",
         "outlet",
-        "process",
         "refserver",
         "report",
         "result",
         "selftest",
+        "stage",
         "tasks",
     },
 }
-"""What docs/architecture.md lets each room import; `run` and `process` tie all together."""
+"""What docs/architecture.md lets each room import."""
 
 
 @pytest.mark.parametrize("room", ROOMS)
@@ -302,14 +309,17 @@ def test_rooms_import_what_they_may(room: str) -> None:
 
 def test_every_room_has_its_rule() -> None:
     rooms = {room_of(place) for place in IMPORTS} - {"", "__init__", "__main__"}
-    assert rooms == {*ROOMS, "run", "process"}
+    assert rooms == set(ROOMS)
 
 
-def test_lower_rooms_do_not_know_the_run() -> None:
-    for room in ("run", "process"):
-        assert not rooms_imported_by(room) & {"cli", "embedded", "refserver", "report"}
-    importers = {room for room in ROOMS if rooms_imported_by(room) & {"run", "process"}}
-    assert importers == {"cli"}
+def test_the_command_line_alone_knows_the_stage_s_run() -> None:
+    importers = {
+        room_of(place)
+        for place, found in IMPORTS.items()
+        for i in found
+        if i.name in ("benchserver.stage.run", "benchserver.stage.process")
+    }
+    assert importers == {"cli", "stage"}
 
 
 def loaded_with(place: str) -> set[str]:

@@ -177,7 +177,7 @@ def _run(config: RunConfig, run: Run) -> int:
             nothing = result_of_no_run(config, str(error), interrupted=run.ending.asked)
             raise FatalError("; ".join([str(error), *run.reports.write(nothing)])) from error
         # Loaded here: nothing heavy, nor libzmq, before the limits are known to do.
-        from benchserver.process import run_to_end
+        from benchserver.stage.process import run_to_end
 
         result = run_to_end(config, run.reporter, run.ending)
         return _tell(result, run)

@@ -45,8 +45,8 @@ from benchserver.kv.verify import Candidate
 from benchserver.load.partial import skip_tokens
 from benchserver.load.probes import Probe, Probing
 from benchserver.load.workload import chunked_tokens, equal_chunk_tokens
-from benchserver.scenarios.alive import AliveCheck
 from benchserver.scenarios.proof import Prover, SequencePlan
+from benchserver.stage.alive import AliveCheck
 from benchserver.tasks import Finishing, gather_all, in_thread
 from protocol.errors import ProtocolError
 from protocol.keys import CacheKey

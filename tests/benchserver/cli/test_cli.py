@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
-from benchserver import embedded, process
+from benchserver import embedded
 from benchserver.check.verdict import Check, failed
 from benchserver.cli import baseline, output
 from benchserver.cli.main import cli
@@ -28,6 +28,7 @@ from benchserver.kv import cuda
 from benchserver.outlet import Outlet, outlet_for
 from benchserver.report.text import TextReporter
 from benchserver.result import RunResult
+from benchserver.stage import process
 
 GoodResult = Callable[..., RunResult]
 

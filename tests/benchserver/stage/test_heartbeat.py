@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from benchserver.client.heartbeat import INTERVAL_NS, Heartbeat, interval_ns
 from benchserver.client.rpc import CallFailedError, ConnectionLostError, NoAnswerError
 from benchserver.client.worker import Worker
 from benchserver.clock import VirtualClock
+from benchserver.stage.heartbeat import INTERVAL_NS, Heartbeat, interval_ns
 from protocol.messages import Reply
 from protocol.ops import Op
 

@@ -12,7 +12,7 @@ from benchserver.client.rpc import ConnectionLostError, NoAnswerError
 from benchserver.clock import VirtualClock
 from benchserver.errors import ServerGoneError, ServerSilentError
 from benchserver.history import EndRecord, Outcome
-from benchserver.scenarios.alive import NEVER_NS, AliveCheck
+from benchserver.stage.alive import NEVER_NS, AliveCheck
 from protocol.messages import Reply
 from protocol.ops import Op
 

@@ -22,7 +22,7 @@ from protocol.ops import Op
 
 if TYPE_CHECKING:
     from benchserver.scenarios.baseline import Baseline
-    from benchserver.workforce import Workforce
+    from benchserver.stage.workforce import Workforce
 
 _FINISH_WITHIN_S = 0.8
 """How long transfers that were under way when the run was stopped may go on."""

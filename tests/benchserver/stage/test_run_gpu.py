@@ -18,10 +18,8 @@ from typing import Any
 
 import pytest
 
-from benchserver import run as run_module
 from benchserver.check.verdict import Check, Finding, Verdict
 from benchserver.client import discovery
-from benchserver.client.heartbeat import Heartbeat
 from benchserver.client.http import HttpApi, HttpFailedError
 from benchserver.client.rpc import ConnectionLostError, NoAnswerError, RpcClient
 from benchserver.clock import RealClock
@@ -34,10 +32,12 @@ from benchserver.kv.placement import RankDevice, device_numbers
 from benchserver.kv.pool import EventError
 from benchserver.kv.segment import SharedSegment, WorkCancelledError
 from benchserver.result import RunResult
-from benchserver.run import Run
 from benchserver.shmnames import segment_name
+from benchserver.stage import run as run_module
+from benchserver.stage.heartbeat import Heartbeat
+from benchserver.stage.run import Run
+from benchserver.stage.workforce import Workforce
 from benchserver.stats.measures import RETRIEVE, RETRIEVE_REPLY, STORE, STORE_REPLY
-from benchserver.workforce import Workforce
 from protocol.handles import CudaHandle
 from protocol.messages import Reply, TransferResult
 from protocol.ops import Op

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchserver.audit import audit_residue
 from benchserver.check.health import EXPLAINED, causes, explain, judge_health
 from benchserver.check.verdict import Check, Finding, Ledger, Verdict, unproven
 from benchserver.client.http import API_ERRORS, HttpApi
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.config import RunConfig, check_against_l1
 from benchserver.errors import FatalError, one_line
+from benchserver.stage.audit import audit_residue
 from benchserver.tasks import OutOfTimeError, within
 from protocol.httpapi import ServerStatus
 

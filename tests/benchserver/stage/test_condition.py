@@ -12,9 +12,9 @@ import pytest
 from benchserver.check.verdict import Check, Finding, Ledger, failed
 from benchserver.client.http import HttpFailedError
 from benchserver.clock import NS_PER_S, VirtualClock
-from benchserver.condition import Condition
 from benchserver.config import RunConfig
 from benchserver.errors import FatalError
+from benchserver.stage.condition import Condition
 from protocol.health import Health
 from protocol.httpapi import ServerStatus
 

@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 
 import zmq
 
-from benchserver.audit import explain_missing
 from benchserver.check.probes import PROBE_CHECKS, probes_made
 from benchserver.check.replies import judge_event
 from benchserver.check.sequence import judge_sequence
@@ -38,7 +37,6 @@ from benchserver.client.lookups import LookupDesk
 from benchserver.client.names import in_url
 from benchserver.client.rpc import CallFailedError, RpcClient
 from benchserver.clock import NS_PER_S, Clock
-from benchserver.condition import Condition
 from benchserver.config import (
     RunConfig,
     check_config,
@@ -48,12 +46,14 @@ from benchserver.config import (
 from benchserver.errors import FatalError, ServerGoneError, ServerSilentError, one_line
 from benchserver.kv.placement import RankDevice
 from benchserver.kv.segment import WorkCancelledError
-from benchserver.leaving import Leaving, Opened
 from benchserver.limits import shortage
 from benchserver.load.probes import Probe, Probing
 from benchserver.reporter import Reporter
 from benchserver.result import RunResult, ServerFacts
-from benchserver.scenarios.alive import NEVER_NS, AliveCheck
+from benchserver.stage.alive import NEVER_NS, AliveCheck
+from benchserver.stage.audit import explain_missing
+from benchserver.stage.condition import Condition
+from benchserver.stage.leaving import Leaving, Opened
 from benchserver.stats.measures import Measures
 from benchserver.tasks import Threads, cancel_and_wait, run_beside, wait_first
 from protocol.dialects import Dialect
@@ -61,9 +61,9 @@ from protocol.messages import Event, LateReply
 from protocol.ops import Op
 
 if TYPE_CHECKING:
-    from benchserver.client.heartbeat import Heartbeat
     from benchserver.scenarios.baseline import Baseline
-    from benchserver.workforce import Workforce
+    from benchserver.stage.heartbeat import Heartbeat
+    from benchserver.stage.workforce import Workforce
 
 _HOST_THREADS = 4
 _GPU_THREADS = 16
@@ -206,7 +206,7 @@ class Run:
         await run_beside(self._run_sequences(self._scenario), heartbeat.run())
 
     def _heartbeat(self, force: Workforce) -> Heartbeat:
-        from benchserver.client.heartbeat import Heartbeat, interval_ns
+        from benchserver.stage.heartbeat import Heartbeat, interval_ns
 
         def missed(rank: int, text: str) -> None:
             self._ledger.add([unproven(Check.REPLIES, f"rank={rank}: {text}")])
@@ -350,7 +350,7 @@ class Run:
     async def _set_up_workers(self, dialect: Dialect) -> Workforce:
         # Loaded here: the first call does not wait for numpy.
         from benchserver.shmnames import sweep_stale
-        from benchserver.workforce import Workforce
+        from benchserver.stage.workforce import Workforce
 
         served, groups = await self._served_mode(), len(self._config.spec.groups)
         spec = self._config.spec
@@ -385,7 +385,7 @@ class Run:
 
     async def _register(self, force: Workforce) -> None:
         """Register all workers; a server that answers nothing else either may only be stopped."""
-        from benchserver.workforce import UnregisteredError
+        from benchserver.stage.workforce import UnregisteredError
 
         try:
             await force.register()

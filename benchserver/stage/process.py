@@ -10,7 +10,7 @@ from benchserver.config import RunConfig
 from benchserver.ending import Ending
 from benchserver.reporter import Reporter
 from benchserver.result import RunResult
-from benchserver.run import Run
+from benchserver.stage.run import Run
 from benchserver.tasks import Threads, close_loop
 
 _NAME_THREADS = 4

@@ -8,10 +8,10 @@ from typing import cast
 
 import pytest
 
-from benchserver.audit import audit_residue, explain_missing
 from benchserver.check.verdict import Check, Ledger, Tally, Verdict, failed, passed
 from benchserver.client.http import HttpApi, HttpFailedError
 from benchserver.clock import NS_PER_S, VirtualClock
+from benchserver.stage.audit import audit_residue, explain_missing
 from protocol.httpapi import ServerStatus
 
 BEFORE = ServerStatus(

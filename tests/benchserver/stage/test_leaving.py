@@ -12,7 +12,7 @@ from benchserver.check.verdict import Check, Ledger
 from benchserver.client.rpc import NoAnswerError
 from benchserver.clock import NS_PER_MS, NS_PER_S, VirtualClock
 from benchserver.history import EndRecord, Outcome
-from benchserver.leaving import Leaving, Opened
+from benchserver.stage.leaving import Leaving, Opened
 from protocol.messages import Reply
 from protocol.ops import Op
 

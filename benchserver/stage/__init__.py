@@ -1,0 +1,1 @@
+"""One stage for any scenario: contact, workers, audit, clean end, verdict."""
