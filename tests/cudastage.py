@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from benchserver.refserver.copier import Copier
-from benchserver.refserver.cudainstance import CudaInstance
-from benchserver.refserver.cudaleaving import Leaving
-from benchserver.refserver.cudapages import tensor_over
-from benchserver.refserver.cudastream import Landing, check_event_handle
-from benchserver.refserver.layout import layout_of
+from benchserver.refserver.gpu.copies import tensor_over
+from benchserver.refserver.gpu.instance import CudaInstance
+from benchserver.refserver.gpu.leaving import Leaving
+from benchserver.refserver.gpu.stream import Landing, check_event_handle
+from benchserver.refserver.pages.layout import layout_of
+from benchserver.refserver.pages.transfer import word_of
 from benchserver.refserver.refusal import RefusalError
-from benchserver.refserver.transfer import word_of
 from protocol.handles import CudaHandle, CudaRawHandle, contiguous_strides
 
 UUID = "6f4e1a50-93f5-8d1c-0b57-f0b0c8e2a9d1"

@@ -13,20 +13,20 @@ from typing import Any
 import numpy as np
 
 from benchserver.clock import VirtualClock
-from benchserver.refserver.arena import open_private
-from benchserver.refserver.backing import Backing
-from benchserver.refserver.cache import Cache
 from benchserver.refserver.config import ServerConfig
 from benchserver.refserver.copier import Copier
 from benchserver.refserver.core import Core, Handler
-from benchserver.refserver.engine_ops import EngineOps
 from benchserver.refserver.faults.board import Switchboard, Tamper
 from benchserver.refserver.journal import Journal
-from benchserver.refserver.lookup_ops import LookupOps
-from benchserver.refserver.mapped_ops import MappedOps
+from benchserver.refserver.ops.engine import EngineOps
+from benchserver.refserver.ops.lookup import LookupOps
+from benchserver.refserver.ops.mapped import MappedOps
 from benchserver.refserver.registry import Registry
-from benchserver.refserver.segments import create_segment, unlink_segment
 from benchserver.refserver.sessions import Sessions
+from benchserver.refserver.store.arena import open_private
+from benchserver.refserver.store.cache import Cache
+from benchserver.refserver.store.segments import create_segment, unlink_segment
+from benchserver.refserver.tiers.backing import Backing
 from benchserver.refserver.tiers.tier import Tier
 from protocol import codec
 from protocol.dialects import V056

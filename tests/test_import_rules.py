@@ -136,20 +136,20 @@ def test_the_pure_packages_know_no_clock_socket_loop_or_logger(package: str) -> 
             "zmq",
             {
                 "benchserver/client/rpc.py",
-                "benchserver/refserver/admission.py",
-                "benchserver/refserver/router.py",
+                "benchserver/refserver/front/zmq/admission.py",
+                "benchserver/refserver/front/zmq/router.py",
                 "benchserver/stage/run.py",
             },
         ),
-        ("blake3", {"benchserver/refserver/hashing.py"}),
-        ("prometheus_client", {"benchserver/refserver/metrics.py"}),
-        ("mooncake", {"benchserver/refserver/tiers/mooncake_client.py"}),
+        ("blake3", {"benchserver/refserver/store/hashing.py"}),
+        ("prometheus_client", {"benchserver/refserver/front/metrics.py"}),
+        ("mooncake", {"benchserver/refserver/tiers/mooncake/client.py"}),
         (
             "aiohttp",
             {
                 "benchserver/client/http.py",
-                "benchserver/refserver/bodies.py",
-                "benchserver/refserver/http.py",
+                "benchserver/refserver/front/bodies.py",
+                "benchserver/refserver/front/http.py",
             },
         ),
         ("rich", {"benchserver/report/text.py", "benchserver/selftest/table.py"}),
@@ -160,7 +160,7 @@ def test_third_parties_stay_in_few_places(module: str, places: set[str]) -> None
     assert places_that_import(module) == places
 
 
-TORCH_PLACES = re.compile(r"benchserver/(kv/(cuda|device)|refserver/cuda)[a-z_]*\.py")
+TORCH_PLACES = re.compile(r"benchserver/(kv/(cuda|device)[a-z_]*|refserver/gpu/[a-z]+)\.py")
 
 
 def test_torch_stays_where_the_gpu_is_and_inside_functions() -> None:

@@ -20,7 +20,7 @@ from benchserver.ending import Ending
 from benchserver.errors import EXIT_FAILED, EXIT_OK
 from benchserver.outlet import Outlet, outlet_for
 from benchserver.refserver.config import ServerConfig
-from benchserver.refserver.cudaruntime import must_leave_at_once
+from benchserver.refserver.gpu.runtime import must_leave_at_once
 from benchserver.refserver.server import serve
 from benchserver.refserver.tiers.config import MockConfig
 from benchserver.refserver.tiers.url import parse_tier_url

@@ -7,6 +7,6 @@ needs.  `server.serve` starts it and leaves nothing behind.
 All state (`core.Core`) belongs to the event loop.  Only the copying of bytes runs in threads, on
 memory that is pinned for the duration, so it needs no lock.
 
-Clients whose KV lies on a GPU are served where there are torch and a device (`cuda...`); what their
+Clients whose KV lies on a GPU are served where there are torch and a device (`gpu`); what their
 threads share, streams and mapped memory, has locks of its own.
 """

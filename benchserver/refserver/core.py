@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchserver.clock import Clock
-from benchserver.refserver.arena import Arena
-from benchserver.refserver.backing import Backing
-from benchserver.refserver.cache import Cache, ObjectKey, Reservation, Slot
 from benchserver.refserver.config import ServerConfig
 from benchserver.refserver.copier import Copier
-from benchserver.refserver.cudaruntime import CudaRuntime
-from benchserver.refserver.hashing import ROOT, ChunkNamer
+from benchserver.refserver.gpu.runtime import CudaRuntime
 from benchserver.refserver.journal import Journal
 from benchserver.refserver.refusal import RefusalError
 from benchserver.refserver.registry import MAX_WORLD_SIZE, Registry
 from benchserver.refserver.sessions import Scope, Session, Sessions
+from benchserver.refserver.store.arena import Arena
+from benchserver.refserver.store.cache import Cache, ObjectKey, Reservation, Slot
+from benchserver.refserver.store.hashing import ROOT, ChunkNamer
+from benchserver.refserver.tiers.backing import Backing
 from protocol.keys import CacheKey, model_name_problem
 
 Handler = Callable[[Sequence[Any]], Awaitable[Any]]

@@ -14,14 +14,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from benchserver.refserver.arena import unmap
-from benchserver.refserver.checksums import HashedLayer
-from benchserver.refserver.cudainstance import CudaInstance
-from benchserver.refserver.layout import KvLayout
+from benchserver.refserver.gpu.instance import CudaInstance
+from benchserver.refserver.pages.checksums import HashedLayer
+from benchserver.refserver.pages.layout import KvLayout
+from benchserver.refserver.pages.transfer import Pages, paged_view, tensor_over
 from benchserver.refserver.refusal import RefusalError
-from benchserver.refserver.segments import open_segment
+from benchserver.refserver.store.arena import unmap
+from benchserver.refserver.store.segments import open_segment
 from benchserver.refserver.tenancy import Liveness, Patience, Tenancy
-from benchserver.refserver.transfer import Pages, paged_view, tensor_over
 from protocol.dtypes import ITEM_BYTES
 from protocol.handles import CpuShmHandle
 from protocol.values import clip, is_int

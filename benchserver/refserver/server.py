@@ -12,23 +12,23 @@ from typing import Any
 
 from benchserver.clock import NS_PER_S, Clock, RealClock
 from benchserver.errors import FatalError
-from benchserver.refserver.arena import Arena, create_shared, open_private
-from benchserver.refserver.backing import Backing
-from benchserver.refserver.cache import Cache, CachePolicy
 from benchserver.refserver.config import ServerConfig
 from benchserver.refserver.copier import Copier
 from benchserver.refserver.core import Core, Handler
-from benchserver.refserver.cudaruntime import CudaRuntime
-from benchserver.refserver.engine_ops import EngineOps
+from benchserver.refserver.gpu.runtime import CudaRuntime
 from benchserver.refserver.journal import Journal
-from benchserver.refserver.lookup_ops import LookupOps
-from benchserver.refserver.mapped_ops import MappedOps
 from benchserver.refserver.meter import Meter
+from benchserver.refserver.ops.engine import EngineOps
+from benchserver.refserver.ops.lookup import LookupOps
+from benchserver.refserver.ops.mapped import MappedOps
 from benchserver.refserver.refusal import RefusalError
 from benchserver.refserver.registry import Registry
 from benchserver.refserver.sessions import Sessions
+from benchserver.refserver.store.arena import Arena, create_shared, open_private
+from benchserver.refserver.store.cache import Cache, CachePolicy
 from benchserver.refserver.tasks import TaskScope
 from benchserver.refserver.tenancy import Patience
+from benchserver.refserver.tiers.backing import Backing
 from benchserver.refserver.tiers.url import open_tier
 from protocol.ops import Op
 
@@ -52,12 +52,12 @@ async def serve(
     torch is loaded.  `journal` takes lines for who runs it, and may not block.  Raises FatalError
     if the server cannot start.  Threads, mappings, sockets and the segment are gone at the end,
     however it comes; but for what is stuck in CUDA or still loads torch
-    (`cudaruntime.must_leave_at_once`).
+    (`gpu.runtime.must_leave_at_once`).
     """
     # Loaded here: whoever only configures a server needs neither zmq nor aiohttp.
     from benchserver.refserver.faults.board import Switchboard
-    from benchserver.refserver.http import HttpServer
-    from benchserver.refserver.rpc import RpcServer
+    from benchserver.refserver.front.http import HttpServer
+    from benchserver.refserver.front.rpc import RpcServer
 
     async with AsyncExitStack() as cleanup:
         core = _open_core(config, clock or RealClock(), journal, cleanup)

@@ -14,26 +14,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchserver.refserver.arena import Arena, open_private
-from benchserver.refserver.checksums import HashedLayer, aggregate_digests
 from benchserver.refserver.copier import Copier
-from benchserver.refserver.cudadevice import pin, unpin, visible_devices
-from benchserver.refserver.cudadriver import OpenHandles
-from benchserver.refserver.cudainstance import CudaInstance
-from benchserver.refserver.cudaleaving import Leaving
-from benchserver.refserver.cudamemory import ClientMemory, check_descriptor
-from benchserver.refserver.cudapages import tensor_over
-from benchserver.refserver.cudastream import (
+from benchserver.refserver.gpu.copies import tensor_over
+from benchserver.refserver.gpu.device import pin, unpin, visible_devices
+from benchserver.refserver.gpu.driver import OpenHandles
+from benchserver.refserver.gpu.instance import CudaInstance
+from benchserver.refserver.gpu.leaving import Leaving
+from benchserver.refserver.gpu.memory import ClientMemory, check_descriptor
+from benchserver.refserver.gpu.stream import (
     CudaStream,
     Landing,
     Streams,
     check_event_handle,
     wait_until,
 )
-from benchserver.refserver.layout import layout_of
+from benchserver.refserver.pages.checksums import HashedLayer, aggregate_digests
+from benchserver.refserver.pages.layout import layout_of
+from benchserver.refserver.pages.transfer import ObjectCopy, paged_view, store_objects
+from benchserver.refserver.pages.transfer import tensor_over as array_over
 from benchserver.refserver.refusal import RefusalError
-from benchserver.refserver.transfer import ObjectCopy, paged_view, store_objects
-from benchserver.refserver.transfer import tensor_over as array_over
+from benchserver.refserver.store.arena import Arena, open_private
 from protocol.handles import CpuShmHandle, CudaHandle, CudaRawHandle
 from tests.cudastage import EVENT, cuda_handle
 
@@ -280,7 +280,7 @@ def test_a_stuck_stream_holds_up_no_other_client_and_no_digest(
     """The streams that torch gives out come round again after 32."""
     import torch
 
-    from benchserver.refserver.cudastream import TORCH_STREAMS
+    from benchserver.refserver.gpu.stream import TORCH_STREAMS
 
     stuck = open_rig(SHAPE, LAYERS, 64 << 20)
     with stuck.instance._stream.running():
@@ -305,7 +305,7 @@ def test_a_stuck_stream_holds_up_no_other_client_and_no_digest(
 def test_an_allocation_knows_its_size_from_any_of_its_addresses() -> None:
     import torch
 
-    from benchserver.refserver.cudadriver import bytes_behind
+    from benchserver.refserver.gpu.driver import bytes_behind
 
     assert visible_devices()
     flat = torch.empty(64 << 20, dtype=torch.uint8, device="cuda")

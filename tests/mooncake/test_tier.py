@@ -17,9 +17,9 @@ import pytest
 
 from benchserver.clock import RealClock
 from benchserver.errors import FatalError
-from benchserver.refserver.cache import ObjectKey
-from benchserver.refserver.tiers.mooncake import CALL_S, MooncakeTier
-from benchserver.refserver.tiers.mooncake_process import START_S
+from benchserver.refserver.store.cache import ObjectKey
+from benchserver.refserver.tiers.mooncake.process import START_S
+from benchserver.refserver.tiers.mooncake.tier import CALL_S, MooncakeTier
 from benchserver.refserver.tiers.tier import Tier, TierError, TierMissError
 from benchserver.refserver.tiers.url import open_tier
 from tests.benchserver.refserver.tiers.conformance import (

@@ -13,7 +13,7 @@ import pytest
 import zmq
 
 from benchserver.clock import NS_PER_S
-from benchserver.refserver.hashing import ROOT, chain
+from benchserver.refserver.store.hashing import ROOT, chain
 from protocol.dialects import V056
 from protocol.keys import CacheKey
 from protocol.messages import Reply

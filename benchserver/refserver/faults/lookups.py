@@ -9,7 +9,7 @@ from typing import Any
 from benchserver.refserver.faults.call import Active, Call
 from benchserver.refserver.faults.fault import Act, after, instead
 from benchserver.refserver.faults.stores import without_middle
-from benchserver.refserver.hashing import ROOT, Chain, chain
+from benchserver.refserver.store.hashing import ROOT, Chain, chain
 from protocol.messages import VOID
 from protocol.ops import Op
 

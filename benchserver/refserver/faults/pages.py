@@ -11,13 +11,13 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
-from benchserver.refserver import block_ids as ids_of
-from benchserver.refserver.arena import Bytes
 from benchserver.refserver.copier import Copier
-from benchserver.refserver.cudainstance import CudaInstance
 from benchserver.refserver.faults.call import Call
+from benchserver.refserver.gpu.instance import CudaInstance
+from benchserver.refserver.pages import block_ids as ids_of
+from benchserver.refserver.pages.transfer import Pages, word_of
 from benchserver.refserver.registry import EngineInstance, Instance
-from benchserver.refserver.transfer import Pages, word_of
+from benchserver.refserver.store.arena import Bytes
 from protocol.messages import RetrievePlan, TransferResult
 from protocol.tensors import InlineTensor, decode_tensor_list, encode_tensor_list
 

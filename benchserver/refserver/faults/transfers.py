@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from benchserver.refserver.cudainstance import CudaInstance
-from benchserver.refserver.cudaops import done as done_on_gpu
 from benchserver.refserver.faults.call import Call
 from benchserver.refserver.faults.fault import Act, instead
 from benchserver.refserver.faults.pages import MappedChunks, is_done, mapped_chunks
+from benchserver.refserver.gpu.instance import CudaInstance
+from benchserver.refserver.ops.gpu import done as done_on_gpu
 from protocol.handles import CPU_EVENT_STUB
 from protocol.messages import RetrievePlan, TransferResult
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Protocol
 from benchserver.refserver.tiers.config import UNLIMITED
 
 if TYPE_CHECKING:
-    from benchserver.refserver.cache import ObjectKey
+    from benchserver.refserver.store.cache import ObjectKey
 
 
 class TierError(Exception):

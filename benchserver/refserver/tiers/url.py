@@ -87,15 +87,15 @@ def open_tier(text: str, clock: Clock) -> Tier:
     """
     config = parse_tier_url(text)
     if isinstance(config, FsConfig):
-        from benchserver.refserver.tiers.fs import FsTier
+        from benchserver.refserver.tiers.fs.tier import FsTier
 
         return FsTier(config)
     if isinstance(config, MooncakeConfig):
-        from benchserver.refserver.tiers.mooncake import MooncakeTier
+        from benchserver.refserver.tiers.mooncake.tier import MooncakeTier
 
         return MooncakeTier(config)
-    from benchserver.refserver.tiers.fineclock import FineClock
-    from benchserver.refserver.tiers.mock import MockTier
+    from benchserver.refserver.tiers.mock.fineclock import FineClock
+    from benchserver.refserver.tiers.mock.tier import MockTier
 
     # The loop's own timers are too coarse for latencies of a millisecond.
     return MockTier(config, FineClock() if isinstance(clock, RealClock) else clock)

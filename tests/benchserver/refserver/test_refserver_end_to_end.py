@@ -25,8 +25,8 @@ import zmq.asyncio
 
 from benchserver.clock import NS_PER_S
 from benchserver.errors import FatalError
-from benchserver.refserver.segments import create_segment, unlink_segment
 from benchserver.refserver.server import ServerConfig, serve
+from benchserver.refserver.store.segments import create_segment, unlink_segment
 from protocol import codec, httpapi
 from protocol.dialects import V056, dialect_of, release_of
 from protocol.handles import CPU_EVENT_STUB, CpuShmHandle, contiguous_strides

@@ -11,18 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchserver.clock import VirtualClock
-from benchserver.refserver.arena import open_private
-from benchserver.refserver.cache import Cache
 from benchserver.refserver.config import ServerConfig
 from benchserver.refserver.copier import Copier
 from benchserver.refserver.core import Core, Handler
-from benchserver.refserver.engine_ops import EngineOps
 from benchserver.refserver.journal import Journal
-from benchserver.refserver.lookup_ops import LookupOps
-from benchserver.refserver.mapped_ops import MappedOps
+from benchserver.refserver.ops.engine import EngineOps
+from benchserver.refserver.ops.lookup import LookupOps
+from benchserver.refserver.ops.mapped import MappedOps
 from benchserver.refserver.refusal import RefusalError
 from benchserver.refserver.registry import Registry
 from benchserver.refserver.sessions import Sessions
+from benchserver.refserver.store.arena import open_private
+from benchserver.refserver.store.cache import Cache
 from protocol import codec
 from protocol.dialects import V056
 from protocol.handles import CpuShmHandle

@@ -22,7 +22,7 @@ import msgpack
 import pytest
 import zmq
 
-from benchserver.refserver.segments import create_segment, unlink_segment
+from benchserver.refserver.store.segments import create_segment, unlink_segment
 from protocol import codec
 from protocol.dialects import V056, Dialect, dialect_of
 from protocol.ops import Op

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from benchserver.refserver.cache import ObjectKey
+from benchserver.refserver.store.cache import ObjectKey
 from benchserver.refserver.tiers.config import FsConfig
-from benchserver.refserver.tiers.fs import FsTier
-from benchserver.refserver.tiers.objectfile import NewFile, write_object
+from benchserver.refserver.tiers.fs.objectfile import NewFile, write_object
+from benchserver.refserver.tiers.fs.tier import FsTier
 from tests.mitm.bench import SMALL_SPEC, run_bench
 from tests.mitm.servers import Server, embedded_server
 

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from benchserver.errors import UsageError
 from benchserver.refserver.config import DEFAULT_RELEASE, ServerConfig, spoken_releases
-from benchserver.refserver.http import _BadRequestError, _checksum_query
+from benchserver.refserver.front.http import _BadRequestError, _checksum_query
+from benchserver.refserver.front.rpc import in_order_of_handlers
 from benchserver.refserver.refusal import RefusalError
-from benchserver.refserver.rpc import in_order_of_handlers
-from benchserver.refserver.segments import create_segment, unlink_segment
+from benchserver.refserver.store.segments import create_segment, unlink_segment
 from protocol.dialects import V056, Dialect, dialect_of
 from protocol.handles import CPU_EVENT_STUB, CpuShmHandle, contiguous_strides
 from protocol.messages import VOID, Incoming, Reply, TransferResult

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from benchserver.refserver import lookup_ops
-from benchserver.refserver.arena import Arena
-from benchserver.refserver.backing import Backing
-from benchserver.refserver.cache import Cache, ObjectKey
 from benchserver.refserver.core import Core
-from benchserver.refserver.engine_ops import EngineOps
-from benchserver.refserver.mapped_ops import MappedOps
+from benchserver.refserver.front.status import status_document
+from benchserver.refserver.ops import lookup as lookup_ops
+from benchserver.refserver.ops.engine import EngineOps
+from benchserver.refserver.ops.mapped import MappedOps
 from benchserver.refserver.refusal import RefusalError
-from benchserver.refserver.status import status_document
+from benchserver.refserver.store.arena import Arena
+from benchserver.refserver.store.cache import Cache, ObjectKey
+from benchserver.refserver.tiers.backing import Backing
 from protocol.handles import CPU_EVENT_STUB
 from protocol.messages import VOID
 from protocol.ops import Op

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from benchserver.refserver.cache import ObjectKey
+from benchserver.refserver.store.cache import ObjectKey
 from benchserver.refserver.tiers.config import UNLIMITED, FsConfig
-from benchserver.refserver.tiers.fs import FsTier
+from benchserver.refserver.tiers.fs.tier import FsTier
 from benchserver.refserver.tiers.keyname import key_bytes, name_of
 
 

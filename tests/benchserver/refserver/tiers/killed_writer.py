@@ -16,9 +16,9 @@ import sys
 from itertools import count
 from pathlib import Path
 
-from benchserver.refserver.cache import ObjectKey
+from benchserver.refserver.store.cache import ObjectKey
 from benchserver.refserver.tiers.config import FsConfig
-from benchserver.refserver.tiers.fs import FsTier
+from benchserver.refserver.tiers.fs.tier import FsTier
 
 TASKS = 4
 KEYS_A_TASK = 3

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from benchserver.clock import NS_PER_MS, RealClock, VirtualClock
-from benchserver.refserver.cache import ObjectKey
+from benchserver.refserver.store.cache import ObjectKey
 from benchserver.refserver.tiers.config import GB, FsConfig, MockConfig
-from benchserver.refserver.tiers.fineclock import FineClock
-from benchserver.refserver.tiers.fs import FsTier
-from benchserver.refserver.tiers.mock import MockTier
+from benchserver.refserver.tiers.fs.tier import FsTier
+from benchserver.refserver.tiers.mock.fineclock import FineClock
+from benchserver.refserver.tiers.mock.tier import MockTier
 from benchserver.refserver.tiers.tier import Tier, TierMissError, TierStats
 from tests.benchserver.refserver.tiers import conformance
 from tests.benchserver.refserver.tiers.conformance import CHECKS, Check, OpenTier

@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchserver.clock import NS_PER_MS
-from benchserver.refserver.cache import ObjectKey
-from benchserver.refserver.tiers import fineclock
-from benchserver.refserver.tiers.fineclock import FineClock
-from benchserver.refserver.tiers.keylocks import KeyLocks
+from benchserver.refserver.store.cache import ObjectKey
+from benchserver.refserver.tiers.fs.keylocks import KeyLocks
 from benchserver.refserver.tiers.keyname import NAME, key_bytes, name_of
 from benchserver.refserver.tiers.lru import Lru
+from benchserver.refserver.tiers.mock import fineclock
+from benchserver.refserver.tiers.mock.fineclock import FineClock
+from benchserver.refserver.tiers.mock.timerfd import NO_TIMER
 from benchserver.refserver.tiers.threads import Threads
-from benchserver.refserver.tiers.timerfd import NO_TIMER
 
 pytestmark = pytest.mark.usefixtures("leak_free")
 

@@ -17,8 +17,8 @@ from benchserver.refserver.tiers.config import (
     MooncakeConfig,
     TierConfig,
 )
-from benchserver.refserver.tiers.fineclock import FineClock
-from benchserver.refserver.tiers.mock import MockTier
+from benchserver.refserver.tiers.mock.fineclock import FineClock
+from benchserver.refserver.tiers.mock.tier import MockTier
 from benchserver.refserver.tiers.url import open_tier, parse_tier_url
 
 GOOD: dict[str, TierConfig] = {

@@ -1,0 +1,1 @@
+"""What clients reach: the ROUTER socket and the HTTP API."""

@@ -1,0 +1,1 @@
+"""The ROUTER socket, alone in the server to import zmq."""

@@ -1,0 +1,412 @@
+"""The index of chunk objects: which are stored, locked, reserved, evicted.
+
+Pure bookkeeping over offsets of an arena: it takes `now_ns` and never sees a byte.
+
+An object's life: `reserve` (takes memory, invisible) -> `commit` (visible, the newest) -> evicted
+or cleared; nothing else ends the life of a stored object.  LOOKUP takes read locks, which count,
+belong to nobody and expire together; a read turns one lock into a running read; both make the
+object the newest.  Memory that a read or a write uses right now is pinned: what is dropped
+meanwhile (`clear` by force, an expired reservation) keeps its bytes until they end.
+
+Objects that are used together are made the newest last one first, as the real server does
+(0.5.6): the end of a sequence is evicted before its beginning, so that what is left is a prefix.
+
+With a write-back (`before_eviction`), an object that nothing else keeps leaves in two steps:
+chosen, it is handed over to be written, stays visible and pinned; written, it goes, unless
+somebody has locked it meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from benchserver.clock import NS_PER_S
+from benchserver.refserver.store.arena import NO_ROOM, FreeList, aligned
+
+READ_LOCK_TTL_NS = 300 * NS_PER_S
+WRITE_TTL_NS = 600 * NS_PER_S
+EVICTION_WATERMARK = 0.8
+EVICTION_RATIO = 0.2
+"""The four are the real server's defaults (0.5.6); the ratio is of the number of objects."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachePolicy:
+    """How long locks last, and when and how much is evicted."""
+
+    read_ttl_ns: int = READ_LOCK_TTL_NS
+    write_ttl_ns: int = WRITE_TTL_NS
+    watermark: float = EVICTION_WATERMARK
+    eviction_ratio: float = EVICTION_RATIO
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectKey:
+    """What makes two chunk objects the same.
+
+    `group` is the object group: the index of the kernel group whose bytes the object holds.
+    """
+
+    chunk_hash: bytes
+    model_name: str
+    world_size: int
+    rank: int
+    salt: str
+    group: int = 0
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Slot:
+    """One object's place in the arena and who holds it there."""
+
+    key: ObjectKey
+    offset: int
+    nbytes: int
+    deadline_ns: int
+    """When the reservation, or later the read locks, expire."""
+    read_locks: int = 0
+    readers: int = 0
+    writing: bool = True
+    dropped: bool = False
+    backed: bool = False
+    """A tier has it, or had it: eviction need not write it."""
+
+    def locks_at(self, now_ns: int) -> int:
+        """Return how many read locks count now."""
+        return self.read_locks if now_ns < self.deadline_ns else 0
+
+    def is_held_at(self, now_ns: int) -> bool:
+        """Tell whether a lock or a running read keeps the object."""
+        return self.readers > 0 or self.locks_at(now_ns) > 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """Answer of `reserve`: the new slots by position in the request.
+
+    `refused` True: there was no room for all of them, so there is none of them.  `pending` True:
+    none yet, and write-backs under way may still make room.
+    """
+
+    slots: tuple[tuple[int, Slot], ...]
+    refused: bool = False
+    pending: bool = False
+
+    def only_slots(self) -> tuple[Slot, ...]:
+        """Return the slots without their positions."""
+        return tuple(slot for _, slot in self.slots)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheCounts:
+    """What `/status` says of the cache."""
+
+    objects: int
+    reserved: int
+    write_locked: int
+    read_locked: int
+    used_bytes: int
+    capacity_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheTotals:
+    """What has happened since the start; no number ever falls.
+
+    stored: made visible, promotions from L2 included.  evicted: stored objects that went because
+    room was needed.  cleared: stored objects that `clear` dropped.  deleted: dropped by `delete`,
+    reserved ones too.  Nothing else ends a stored object.  refused: calls of `reserve` that found
+    no room.  expired: objects whose reservation ran out of time.
+    """
+
+    stored_objects: int = 0
+    stored_bytes: int = 0
+    evicted_objects: int = 0
+    evicted_bytes: int = 0
+    cleared_objects: int = 0
+    refused_reservations: int = 0
+    expired_reservations: int = 0
+    deleted_objects: int = 0
+    read_objects: int = 0
+    read_bytes: int = 0
+    """Of reads that were granted: all their objects were there, and locked."""
+
+
+class Cache:
+    """The chunk objects of one arena; stored ones in order of use, oldest first."""
+
+    def __init__(self, capacity_bytes: int, policy: CachePolicy | None = None) -> None:
+        self.policy = policy or CachePolicy()
+        self._totals = CacheTotals()
+        self._space = FreeList(capacity_bytes)
+        self._stored: OrderedDict[ObjectKey, Slot] = OrderedDict()
+        self._reserved: dict[ObjectKey, Slot] = {}
+        self._write_back: Callable[[Slot], None] | None = None
+        self._leaving: set[Slot] = set()
+
+    def before_eviction(self, write_back: Callable[[Slot], None]) -> None:
+        """Hand every object that is to be evicted, and that no tier has, to a function first.
+
+        The object is pinned until `written_back` is called for it.
+        """
+        self._write_back = write_back
+
+    def reserve(
+        self,
+        keys: Sequence[ObjectKey],
+        group_bytes: Sequence[int],
+        now_ns: int,
+        *,
+        may_wait: bool = False,
+    ) -> Reservation:
+        """Take memory for the keys that are neither stored nor reserved: for all or for none.
+
+        `group_bytes` holds the size of an object for each object group.  Where write-backs are
+        under way and may make room, the answer is `pending` if the caller may wait for them.
+        """
+        self.expire(now_ns)
+        known = (self._stored, self._reserved)
+        wanted = {key: i for i, key in enumerate(keys) if not any(key in held for held in known)}
+        if not wanted:
+            return Reservation(slots=())
+        sizes = [group_bytes[key.group] for key in wanted]
+        offsets = self._find_room(sizes, now_ns)
+        if not offsets and may_wait and self._leaving and self._could_hold(sizes):
+            return Reservation(slots=(), pending=True)
+        if not offsets:
+            self._count(refused_reservations=1)
+            return Reservation(slots=(), refused=True)
+        deadline_ns = now_ns + self.policy.write_ttl_ns
+        slots = [
+            Slot(key=key, offset=offset, nbytes=nbytes, deadline_ns=deadline_ns)
+            for key, offset, nbytes in zip(wanted, offsets, sizes, strict=True)
+        ]
+        self._reserved.update({slot.key: slot for slot in slots})
+        return Reservation(slots=tuple(zip(wanted.values(), slots, strict=True)))
+
+    def commit(self, slots: Sequence[Slot], *, backed: bool = False) -> None:
+        """End writes: what is still reserved becomes visible, the newest of all.
+
+        `backed`: a tier has these objects already.
+        """
+        for slot in reversed(slots):
+            if self._reserved.get(slot.key) is slot:
+                del self._reserved[slot.key]
+                self._stored[slot.key] = slot
+                slot.read_locks = 0
+                slot.backed = backed
+                self._count(stored_objects=1, stored_bytes=slot.nbytes)
+            self._end_write(slot)
+
+    def abort(self, slots: Iterable[Slot]) -> None:
+        """End writes that came to nothing: their reservations are gone."""
+        for slot in slots:
+            if self._reserved.get(slot.key) is slot:
+                self._drop(slot)
+            self._end_write(slot)
+
+    def lock_prefix(self, rows: Iterable[Sequence[ObjectKey]], *, readers: int, now_ns: int) -> int:
+        """Lock the leading rows whose every object is stored; return how many rows they are."""
+        hits = 0
+        locked: list[ObjectKey] = []
+        for row in rows:
+            slots = [self._stored.get(key) for key in row]
+            found = [slot for slot in slots if slot is not None]
+            if len(found) < len(slots):
+                break
+            hits += 1
+            for slot in found:
+                slot.read_locks = slot.locks_at(now_ns) + readers
+                slot.deadline_ns = now_ns + self.policy.read_ttl_ns
+                locked.append(slot.key)
+        self.touch(locked)
+        return hits
+
+    def touch(self, keys: Sequence[ObjectKey]) -> None:
+        """Make what is stored of a sequence's objects the newest, its first object last."""
+        for key in reversed(keys):
+            if key in self._stored:
+                self._stored.move_to_end(key)
+
+    def unlock(self, keys: Iterable[ObjectKey], *, count: int, now_ns: int) -> None:
+        """Give back up to `count` read locks of each object that is stored."""
+        for key in keys:
+            slot = self._stored.get(key)
+            if slot is not None:
+                slot.read_locks = max(0, slot.locks_at(now_ns) - count)
+
+    def begin_read(self, keys: Sequence[ObjectKey], now_ns: int) -> tuple[Slot, ...] | None:
+        """Turn one lock of each object into a running read.
+
+        Returns None if any object is missing or not locked; one lock of each of the others is
+        gone then too, as a failed RETRIEVE leaves it (0.5.6).
+        """
+        found = [slot for key in keys if (slot := self._stored.get(key)) is not None]
+        locked = [slot for slot in found if slot.locks_at(now_ns) > 0]
+        for slot in locked:
+            slot.read_locks -= 1
+        if len(locked) < len(keys):
+            return None
+        for slot in locked:
+            slot.readers += 1
+        self.touch(keys)
+        self._count(read_objects=len(locked), read_bytes=sum(slot.nbytes for slot in locked))
+        return tuple(locked)
+
+    def has(self, key: ObjectKey) -> bool:
+        """Tell whether an object is stored."""
+        return key in self._stored
+
+    def hold(self, slots: Iterable[Slot]) -> None:
+        """Begin reads that need no lock, of slots that were just committed."""
+        for slot in slots:
+            slot.readers += 1
+
+    def end_read(self, slots: Iterable[Slot]) -> None:
+        """End running reads."""
+        for slot in slots:
+            slot.readers -= 1
+            self._free_if_unused(slot)
+
+    def written_back(self, slot: Slot, *, backed: bool, now_ns: int) -> None:
+        """End the write-back of an object: it is evicted now, unless somebody holds it.
+
+        `backed` False: no tier took it.  It is evicted all the same, for a tier that fails must
+        not keep L1 from taking anything new.
+        """
+        self._leaving.discard(slot)
+        slot.readers -= 1
+        slot.backed = slot.backed or backed
+        if slot.dropped:
+            self._free_if_unused(slot)
+        elif not slot.is_held_at(now_ns):
+            self._evict_one(slot)
+
+    def unbacked(self) -> tuple[Slot, ...]:
+        """Return the stored objects that no tier has and none is being given, oldest first."""
+        stored = self._stored.values()
+        return tuple(slot for slot in stored if not slot.backed and slot not in self._leaving)
+
+    def clear(self, *, force: bool, now_ns: int) -> None:
+        """Drop every object that nobody holds; by force, everything, reservations too."""
+        for slot in list(self._stored.values()):
+            if force or not slot.is_held_at(now_ns):
+                self._count(cleared_objects=1)
+                self._drop(slot)
+        if force:
+            for slot in list(self._reserved.values()):
+                self._drop(slot)
+
+    def keys(self) -> tuple[ObjectKey, ...]:
+        """Return the key of every object, stored or reserved."""
+        return (*self._stored, *self._reserved)
+
+    def delete(self, keys: Iterable[ObjectKey], *, force: bool, now_ns: int) -> tuple[int, int]:
+        """Drop objects that are stored or reserved; by force, held and reserved ones too.
+
+        Returns how many were dropped, and how many were left because somebody holds them.
+        """
+        found = [self._stored.get(key) or self._reserved.get(key) for key in dict.fromkeys(keys)]
+        slots = [slot for slot in found if slot is not None]
+        free = [s for s in slots if force or (s.key in self._stored and not s.is_held_at(now_ns))]
+        for slot in free:
+            self._drop(slot)
+        self._count(deleted_objects=len(free))
+        return len(free), len(slots) - len(free)
+
+    def expire(self, now_ns: int) -> None:
+        """Drop reservations whose time is over."""
+        for slot in [s for s in self._reserved.values() if now_ns >= s.deadline_ns]:
+            self._count(expired_reservations=1)
+            self._drop(slot)
+
+    def counts(self, now_ns: int) -> CacheCounts:
+        """Return the numbers for `/status`."""
+        live = sum(now_ns < slot.deadline_ns for slot in self._reserved.values())
+        return CacheCounts(
+            objects=len(self._stored) + len(self._reserved),
+            reserved=len(self._reserved),
+            write_locked=live,
+            read_locked=sum(slot.is_held_at(now_ns) for slot in self._stored.values()),
+            used_bytes=self._used_bytes(),
+            capacity_bytes=self._space.capacity_bytes,
+        )
+
+    def totals(self) -> CacheTotals:
+        """Return the counters as they are now."""
+        return self._totals
+
+    def _used_bytes(self) -> int:
+        return self._space.capacity_bytes - self._space.free_bytes
+
+    def _find_room(self, sizes: Sequence[int], now_ns: int) -> list[int]:
+        """Take memory for objects of these sizes, evicting where it is short; [] for none.
+
+        While objects are being written back, no more are chosen.
+        """
+        if not self._could_hold(sizes):
+            return []
+        is_short = self._used_bytes() >= self.policy.watermark * self._space.capacity_bytes
+        if is_short and not self._leaving:
+            self._evict(now_ns)
+        offsets = self._take(sizes)
+        if not offsets and not self._leaving:
+            self._evict(now_ns)
+            offsets = self._take(sizes)
+        return offsets
+
+    def _could_hold(self, sizes: Sequence[int]) -> bool:
+        return sum(aligned(nbytes) for nbytes in sizes) <= self._space.capacity_bytes
+
+    def _take(self, sizes: Sequence[int]) -> list[int]:
+        """Take memory for objects of these sizes, or none at all and return []."""
+        offsets: list[int] = []
+        for nbytes in sizes:
+            offset = self._space.take(nbytes)
+            if offset == NO_ROOM:
+                for taken, size in zip(offsets, sizes, strict=False):
+                    self._space.give(taken, size)
+                return []
+            offsets.append(offset)
+        return offsets
+
+    def _evict(self, now_ns: int) -> None:
+        """Let the oldest objects that nobody holds go: a share of all, at least one."""
+        quota = max(1, int(len(self._stored) * self.policy.eviction_ratio))
+        for slot in list(self._stored.values()):
+            if not quota:
+                return
+            if slot.is_held_at(now_ns):
+                continue
+            quota -= 1
+            if self._write_back is None or slot.backed:
+                self._evict_one(slot)
+            else:
+                slot.readers += 1
+                self._leaving.add(slot)
+                self._write_back(slot)
+
+    def _evict_one(self, slot: Slot) -> None:
+        self._count(evicted_objects=1, evicted_bytes=slot.nbytes)
+        self._drop(slot)
+
+    def _count(self, **more: int) -> None:
+        counted = {name: getattr(self._totals, name) + n for name, n in more.items()}
+        self._totals = replace(self._totals, **counted)
+
+    def _drop(self, slot: Slot) -> None:
+        for held in (self._stored, self._reserved):
+            if held.get(slot.key) is slot:
+                del held[slot.key]
+        slot.dropped = True
+        self._free_if_unused(slot)
+
+    def _end_write(self, slot: Slot) -> None:
+        slot.writing = False
+        self._free_if_unused(slot)
+
+    def _free_if_unused(self, slot: Slot) -> None:
+        if slot.dropped and not slot.writing and not slot.readers:
+            self._space.give(slot.offset, slot.nbytes)

@@ -1,0 +1,1 @@
+"""`fs://`: an object is a file."""

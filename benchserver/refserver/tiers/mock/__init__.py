@@ -1,0 +1,1 @@
+"""`mock://`: memory that takes as long as it is told to."""
