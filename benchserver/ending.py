@@ -176,7 +176,7 @@ class Ending:
 
 def _remove_names() -> None:
     # A process that never loaded it has no such names; an import in a handler could wait for ever.
-    module = sys.modules.get("benchserver.cudamark")
+    module = sys.modules.get("benchserver.cuda.mark")
     if module is not None:
         module.remove_own_files()
 

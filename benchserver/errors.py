@@ -39,6 +39,10 @@ class ServerSilentError(FatalError):
     """The server does not answer now, and may again: it may have been stopped."""
 
 
+class WorkCancelledError(Exception):
+    """A worker thread was asked to stop before it was done."""
+
+
 def os_reason(error: OSError) -> str:
     """Return why the system refused, in its own words, or what the error says of itself."""
     # Loaded here: this module is loaded before signals are handled.

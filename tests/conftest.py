@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from benchserver import cudamark
+from benchserver.cuda import mark
 from benchserver.shmnames import SHM_DIR
 
 
@@ -81,6 +81,6 @@ def leak_free() -> Iterator[None]:
     before = _open_things()
     yield
     gc.collect()
-    cudamark.remove_own_files()  # they stay until the process ends
+    mark.remove_own_files()  # they stay until the process ends
     left = _open_things() - before
     assert not left, f"left open: {sorted(left)}"

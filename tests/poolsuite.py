@@ -20,12 +20,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from benchserver.errors import WorkCancelledError
 from benchserver.kv.blocks import Window, plan_blocks
 from benchserver.kv.evidence import Evidence, EvidenceKind, PageOwner
-from benchserver.kv.host import HostPool, group_patterns, place_tensors
-from benchserver.kv.pattern import CANARY_BYTE, POISON_BYTE, REUSED_MASK
+from benchserver.kv.host.pool import HostPool
+from benchserver.kv.host.segment import SharedSegment
+from benchserver.kv.layout import place_tensors
+from benchserver.kv.pattern import CANARY_BYTE, POISON_BYTE, REUSED_MASK, group_patterns
 from benchserver.kv.pool import KvPool, shares
-from benchserver.kv.segment import SharedSegment, WorkCancelledError
 from benchserver.kv.verify import Candidate
 from benchserver.shmnames import segment_name
 from shapespec import (
@@ -142,7 +144,7 @@ def open_on_cpu(
     kernels: str = "torch",
 ) -> Iterator[PoolOnTest]:
     """Open a CudaPool on torch's CPU device."""
-    from benchserver.kv.cuda import CudaPool
+    from benchserver.kv.gpu.pool import CudaPool
 
     spec = parse_shape_spec(text)
     memory = Stub(place_tensors(spec)[1])

@@ -94,7 +94,9 @@ def test_the_reader_of_imports_sees_them_all() -> None:
         ("h.i", 0, False),
         ("h.i.j", 0, False),
     }
-    assert [room_of(p) for p in ("benchserver/kv/host.py", "benchserver/limits.py", "x/y.py")] == [
+    assert [
+        room_of(p) for p in ("benchserver/kv/host/pool.py", "benchserver/limits.py", "x/y.py")
+    ] == [
         "kv",
         "limits",
         "",
@@ -131,7 +133,7 @@ def test_the_pure_packages_know_no_clock_socket_loop_or_logger(package: str) -> 
 @pytest.mark.parametrize(
     ("module", "places"),
     [
-        ("triton", {"benchserver/kv/device_kernels.py"}),
+        ("triton", {"benchserver/kv/gpu/kernels.py"}),
         (
             "zmq",
             {
@@ -160,12 +162,12 @@ def test_third_parties_stay_in_few_places(module: str, places: set[str]) -> None
     assert places_that_import(module) == places
 
 
-TORCH_PLACES = re.compile(r"benchserver/(kv/(cuda|device)[a-z_]*|refserver/gpu/[a-z]+)\.py")
+TORCH_PLACES = re.compile(r"benchserver/(kv|refserver)/gpu/[a-z]+\.py")
 
 
 def test_torch_stays_where_the_gpu_is_and_inside_functions() -> None:
     places = places_that_import("torch")
-    assert "benchserver/kv/cuda.py" in places
+    assert "benchserver/kv/gpu/memory.py" in places
     assert not [place for place in places if not TORCH_PLACES.fullmatch(place)]
     for place in places:
         assert not [i for i in IMPORTS[place] if i.top == "torch" and i.at_top], place
@@ -177,9 +179,9 @@ def test_kernels_are_loaded_by_whoever_makes_a_pool_alone() -> None:
         place: found.at_top
         for place, all_found in IMPORTS.items()
         for found in all_found
-        if found.name == "benchserver.kv.device_kernels"
+        if found.name == "benchserver.kv.gpu.kernels"
     }
-    assert importers == {"benchserver/kv/device_choice.py": False}
+    assert importers == {"benchserver/kv/gpu/choice.py": False}
 
 
 def test_click_stays_in_the_command_line() -> None:
@@ -225,8 +227,8 @@ ROOMS = {
     "geometry": set[str](),
     "shmnames": set[str](),
     "limits": {"errors"},
-    "cudamark": {"shmnames"},
-    "kv": {"cudamark", "errors", "shmnames"},
+    "cuda": {"shmnames"},
+    "kv": {"cuda", "errors", "shmnames"},
     "history": {"kv", "load"},
     "config": {"defaults", "errors", "geometry", "kv", "load"},
     "check": {"history", "kv", "load"},
@@ -265,7 +267,7 @@ ROOMS = {
     },
     "result": {"check", "config", "errors", "kv", "stats"},
     "reporter": {"check", "history", "result"},
-    "refserver": {"clock", "cudamark", "errors"},
+    "refserver": {"clock", "cuda", "errors"},
     "ending": {"errors", "outlet"},
     "embedded": {"ending", "errors"},
     "report": {
@@ -284,7 +286,7 @@ ROOMS = {
         "defaults",
         "clock",
         "config",
-        "cudamark",
+        "cuda",
         "embedded",
         "ending",
         "errors",

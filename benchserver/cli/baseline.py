@@ -205,7 +205,7 @@ def _require_limits(config: RunConfig) -> None:
 
 
 def _require_device() -> None:
-    from benchserver.kv.cuda import require_device
+    from benchserver.kv.gpu.requirements import require_device
 
     require_device()
 

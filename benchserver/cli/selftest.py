@@ -45,7 +45,7 @@ def run_selftest(options: Mapping[str, Any], ending: Ending) -> int:
             click.echo(list_line(case))
         return EXIT_OK
     if options["mode"] == "gpu":
-        from benchserver.kv.cuda import require_device
+        from benchserver.kv.gpu.requirements import require_device
 
         require_device()
     with ExitStack() as opened:

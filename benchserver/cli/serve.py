@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from benchserver import cudamark
 from benchserver.cli.exposure import exposure_line, shown_host
 from benchserver.cli.httptoken import hide_from_process_list, read_token
 from benchserver.cli.output import Output
+from benchserver.cuda import mark
 from benchserver.ending import Ending
 from benchserver.errors import EXIT_FAILED, EXIT_OK
 from benchserver.outlet import Outlet, outlet_for
@@ -83,7 +83,7 @@ def _leave(code: int) -> None:
     """
 
     def end() -> None:
-        cudamark.remove_own_files()
+        mark.remove_own_files()
         os._exit(code)
 
     if code == EXIT_OK:

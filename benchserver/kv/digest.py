@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from benchserver.kv.segment import WorkCancelledError
+from benchserver.errors import WorkCancelledError
 
 
 def widen_bfloat16(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from shapespec import GroupSpec, page_bytes, planes
+from shapespec import GroupSpec, ShapeSpec, layer_indices, page_bytes, planes
 
 U64 = npt.NDArray[np.uint64]
 U8 = npt.NDArray[np.uint8]
@@ -132,3 +132,11 @@ class GroupPattern:
 def is_filled_with(page: U8, byte: int) -> bool:
     """Tell whether a page holds nothing but one byte value."""
     return bool((page == byte).all())
+
+
+def group_patterns(root: bytes, spec: ShapeSpec) -> tuple[GroupPattern, ...]:
+    """Return the content of every group; shared by all workers of a run."""
+    return tuple(
+        GroupPattern(root, group, index, layers.start)
+        for index, (group, layers) in enumerate(zip(spec.groups, layer_indices(spec), strict=True))
+    )

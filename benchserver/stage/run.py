@@ -43,9 +43,14 @@ from benchserver.config import (
     check_geometry,
     with_whole_chunk,
 )
-from benchserver.errors import FatalError, ServerGoneError, ServerSilentError, one_line
+from benchserver.errors import (
+    FatalError,
+    ServerGoneError,
+    ServerSilentError,
+    WorkCancelledError,
+    one_line,
+)
 from benchserver.kv.placement import RankDevice
-from benchserver.kv.segment import WorkCancelledError
 from benchserver.limits import shortage
 from benchserver.load.probes import Probe, Probing
 from benchserver.reporter import Reporter

@@ -16,24 +16,21 @@ from benchserver.client.transfer import TransferMode, dtype_hint
 from benchserver.client.worker import Worker, instance_id
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.config import RunConfig, TransferChoice
-from benchserver.errors import FatalError, one_line
+from benchserver.errors import FatalError, WorkCancelledError, one_line
 from benchserver.kv.blocks import PLACES, BlockPlan
 from benchserver.kv.evidence import EvidenceKind
-from benchserver.kv.host import HostPool, group_patterns, place_tensors
-from benchserver.kv.pattern import GroupPattern, content_seed
+from benchserver.kv.host.pool import HostPool
+from benchserver.kv.host.segment import SharedSegment, require_room
+from benchserver.kv.layout import place_tensors
+from benchserver.kv.pattern import GroupPattern, content_seed, group_patterns
 from benchserver.kv.placement import RankDevice
 from benchserver.kv.pool import KvPool
-from benchserver.kv.segment import (
-    SharedSegment,
-    WorkCancelledError,
-    require_room,
-)
 from benchserver.shmnames import segment_name
 from benchserver.tasks import gather_all, in_thread
 from protocol.errors import LocalProtocolError
 
 if TYPE_CHECKING:
-    from benchserver.kv.device_lanes import Lanes
+    from benchserver.kv.gpu.lanes import Lanes
 
 
 class UnregisteredError(FatalError):
@@ -100,7 +97,7 @@ class Workforce:
             require_room(config.tp_size * nbytes)
             return
         # Loaded here, and in a thread: only GPU pools need torch, which takes seconds.
-        from benchserver.kv.cudapools import assign_devices
+        from benchserver.kv.gpu.making import assign_devices
 
         assign = partial(assign_devices, config.tp_size, nbytes)
         self.devices = await in_thread(self._executor, assign)
@@ -165,8 +162,8 @@ class Workforce:
         config = self._config
         blocks_per_chunk = self._geometry.blocks_per_chunk
         if config.mode == "gpu":
-            from benchserver.kv.cudapools import make_pool
-            from benchserver.kv.device_lanes import Lanes
+            from benchserver.kv.gpu.lanes import Lanes
+            from benchserver.kv.gpu.making import make_pool
 
             self._lanes = self._lanes or Lanes()
             pool = make_pool(

@@ -28,8 +28,10 @@ from benchserver.history import (
     TransferRecord,
 )
 from benchserver.kv.evidence import Evidence, EvidenceKind
-from benchserver.kv.host import HostPool, group_patterns, place_tensors
-from benchserver.kv.segment import SharedSegment
+from benchserver.kv.host.pool import HostPool
+from benchserver.kv.host.segment import SharedSegment
+from benchserver.kv.layout import place_tensors
+from benchserver.kv.pattern import group_patterns
 from benchserver.load.probes import Probe
 from benchserver.result import RunResult, ServerFacts
 from benchserver.shmnames import segment_name

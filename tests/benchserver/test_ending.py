@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from benchserver import cudamark, shmnames
+from benchserver import shmnames
+from benchserver.cuda import mark
 from benchserver.ending import Ending
 from benchserver.errors import BEFORE
 
@@ -150,8 +151,8 @@ def test_names_go_with_an_end_at_once(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(shmnames, "SHM_DIR", tmp_path)
-    monkeypatch.setattr(cudamark, "_mark", None)
-    cudamark.place()
+    monkeypatch.setattr(mark, "_mark", None)
+    mark.place()
     pages = [
         mapped(tmp_path / name)
         for name in (f"torch_{os.getpid()}_1_0", f"cuda.shm.0.{os.getpid():x}.1")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchserver.kv.cuda import device_count
+from benchserver.kv.gpu.requirements import device_count
 from tests.mitm.bench import ROOT, Ended, await_bench, bench_environment
 from tests.mitm.running import Urls
 

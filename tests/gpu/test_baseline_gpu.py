@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from benchserver.kv.host import place_tensors
+from benchserver.kv.layout import place_tensors
 from shapespec import parse_shape_spec
 from tests.acceptance import assert_nothing_left, status_of
 from tests.gpu.conftest import READY_S

@@ -27,8 +27,8 @@ from benchserver.client.rpc import NoAnswerError, RpcClient
 from benchserver.clock import NS_PER_S, RealClock
 from benchserver.kv.blocks import BlockPlan, plan_blocks
 from benchserver.kv.evidence import Evidence, EvidenceKind
-from benchserver.kv.host import group_patterns, place_tensors
-from benchserver.kv.pattern import chunk_digests, content_seed
+from benchserver.kv.layout import place_tensors
+from benchserver.kv.pattern import chunk_digests, content_seed, group_patterns
 from benchserver.kv.pool import EventError
 from benchserver.kv.verify import Candidate
 from benchserver.load.workload import sequence_tokens
@@ -102,7 +102,7 @@ class Rig:
 @asynccontextmanager
 async def rigged(server: Urls, seed: int) -> AsyncIterator[Rig]:
     """Register a worker as a run does, and take everything back at the end."""
-    from benchserver.kv.cudapools import assign_devices, make_pool
+    from benchserver.kv.gpu.making import assign_devices, make_pool
 
     async with AsyncExitStack() as cleanup:
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()

@@ -18,9 +18,10 @@ import pytest
 
 from benchserver.errors import FatalError
 from benchserver.kv.blocks import Window
-from benchserver.kv.device_choice import Kernels
 from benchserver.kv.evidence import EvidenceKind
-from benchserver.kv.host import group_patterns, place_tensors
+from benchserver.kv.gpu.choice import Kernels
+from benchserver.kv.layout import place_tensors
+from benchserver.kv.pattern import group_patterns
 from shapespec import parse_shape_spec
 from tests.poolsuite import (
     BLOCKS_PER_CHUNK,
@@ -49,9 +50,9 @@ def open_on_gpu(
     """Open a pool on the first device; skips where Triton was asked for and does not work."""
     import torch
 
-    from benchserver.kv.cuda import CudaPool
-    from benchserver.kv.cudaevents import CudaEvents
-    from benchserver.kv.cudamemory import CudaMemory
+    from benchserver.kv.gpu.events import CudaEvents
+    from benchserver.kv.gpu.memory import CudaMemory
+    from benchserver.kv.gpu.pool import CudaPool
 
     spec = parse_shape_spec(text)
     memory = CudaMemory(place_tensors(spec)[1], device=0, ipc="torch")

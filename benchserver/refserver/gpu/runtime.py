@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from weakref import WeakSet
 
-from benchserver import cudamark
+from benchserver.cuda import mark
 from benchserver.refserver.copier import Copier
 from benchserver.refserver.gpu.device import (
     Device,
@@ -101,7 +101,7 @@ class CudaRuntime:
         devices = visible_devices()
         if self.stopping.is_set():
             raise RefusalError("the server is stopping")
-        cudamark.place()
+        mark.place()
         memory = arena.view(0, arena.nbytes)
         problem = pin(memory)
         self._devices = devices
@@ -131,7 +131,7 @@ class CudaRuntime:
             drop_frames(error)
             self.leave(memory)
             raise
-        cudamark.note()
+        mark.note()
         return memory, stream
 
     def leave(self, memory: ClientMemory) -> None:

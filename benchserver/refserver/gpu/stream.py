@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
-from benchserver import cudamark
 from benchserver.clock import NS_PER_S
+from benchserver.cuda import mark
 from benchserver.refserver.gpu.device import refusing
 from benchserver.refserver.refusal import RefusalError
 from protocol.handles import EVENT_HANDLE_BYTES
@@ -179,7 +179,7 @@ class CudaStream:
         first = not self._streams.exported
         self._streams.exported.append(event)
         if first:
-            cudamark.note()
+            mark.note()
         return Landing(event, handle, kept)
 
     def is_idle(self) -> bool:

@@ -24,7 +24,7 @@ from benchserver.config import RunConfig, TransferChoice
 from benchserver.defaults import DEFAULT_PARTIAL_EVERY
 from benchserver.ending import Ending
 from benchserver.errors import FatalError
-from benchserver.kv import cuda
+from benchserver.kv.gpu import requirements
 from benchserver.outlet import Outlet, outlet_for
 from benchserver.report.text import TextReporter
 from benchserver.result import RunResult
@@ -262,7 +262,7 @@ def test_embedded_means_cpu_and_a_server_of_our_own(runs: list[RunConfig]) -> No
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let this machine have a GPU, and torch."""
-    monkeypatch.setattr(cuda, "require_device", lambda: None)
+    monkeypatch.setattr(requirements, "require_device", lambda: None)
 
 
 @pytest.mark.usefixtures("device")
@@ -396,7 +396,7 @@ def test_the_config_file_is_below_environment_and_command_line(
 def test_gpu_without_a_device(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, args: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr(cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(requirements, "device_count", lambda: 0)
     text = "--mode gpu: this machine has no usable CUDA device; use --mode cpu"
     assert_one_line(invoke(*args), 1, text)
     if "selftest" in args:

@@ -19,8 +19,8 @@ from benchserver.clock import VirtualClock
 from benchserver.errors import FatalError
 from benchserver.kv.blocks import Window
 from benchserver.kv.evidence import EvidenceKind
-from benchserver.kv.host import HostPool
-from benchserver.kv.segment import SharedSegment
+from benchserver.kv.host.pool import HostPool
+from benchserver.kv.host.segment import SharedSegment
 from benchserver.shmnames import SHM_DIR
 from protocol.dialects import V056
 from protocol.errors import RemoteProtocolError

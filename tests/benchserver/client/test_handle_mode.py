@@ -25,9 +25,9 @@ from benchserver.client.transfer import Moved, RefusedError
 from benchserver.clock import VirtualClock
 from benchserver.errors import FatalError
 from benchserver.kv.blocks import Window
-from benchserver.kv.host import HostPool
+from benchserver.kv.host.pool import HostPool
+from benchserver.kv.host.segment import SharedSegment
 from benchserver.kv.pool import EventError, KvPool
-from benchserver.kv.segment import SharedSegment
 from benchserver.shmnames import SHM_DIR
 from protocol.dialects import V047, V056, Dialect
 from protocol.keys import CacheKey

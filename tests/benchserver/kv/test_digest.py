@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchserver.errors import WorkCancelledError
 from benchserver.kv.digest import chunk_digest, widen_bfloat16
-from benchserver.kv.segment import WorkCancelledError
 
 NO_CANCEL = threading.Event()
 

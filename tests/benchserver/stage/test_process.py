@@ -38,22 +38,23 @@ main()
 """
 
 LOADING_TORCH = """
-from benchserver.kv import cuda
-cuda.device_count = lambda: 1
+from benchserver.kv.gpu import requirements
+requirements.device_count = lambda: 1
 """
 
 MAKING_A_POOL = f"""
 import mmap, os
-from benchserver import cudamark, shmnames
-from benchserver.kv import cuda, cudapools
+from benchserver import shmnames
+from benchserver.cuda import mark
+from benchserver.kv.gpu import making, requirements
 from benchserver.kv.placement import RankDevice
-cuda.require_device = lambda: None
-cudapools.assign_devices = lambda ranks, nbytes: [
+requirements.require_device = lambda: None
+making.assign_devices = lambda ranks, nbytes: [
     RankDevice(rank=rank, number=rank, name="FAKE", uuid="u") for rank in range(ranks)
 ]
 pages = []
 def make_pool(*_, **__):
-    cudamark.place()
+    mark.place()
     # As torch and the CUDA driver do, which keep them mapped.
     for name in (f"torch_{{os.getpid()}}_77_0", f"cuda.shm.0.{{os.getpid():x}}.1"):
         with open(shmnames.SHM_DIR / name, "x+b") as file:
@@ -61,7 +62,7 @@ def make_pool(*_, **__):
             pages.append(mmap.mmap(file.fileno(), 4096))
     {NOW}
     time.sleep(60)
-cudapools.make_pool = make_pool
+making.make_pool = make_pool
 """
 
 RESOLVING_NAMES = f"""

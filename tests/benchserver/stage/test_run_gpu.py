@@ -24,13 +24,14 @@ from benchserver.client.http import HttpApi, HttpFailedError
 from benchserver.client.rpc import ConnectionLostError, NoAnswerError, RpcClient
 from benchserver.clock import RealClock
 from benchserver.config import RunConfig, TransferChoice
-from benchserver.errors import FatalError
+from benchserver.errors import FatalError, WorkCancelledError
 from benchserver.history import SequenceRecord, Step, TransferRecord
-from benchserver.kv import cudapools
-from benchserver.kv.host import HostPool, place_tensors
+from benchserver.kv.gpu import making
+from benchserver.kv.host.pool import HostPool
+from benchserver.kv.host.segment import SharedSegment
+from benchserver.kv.layout import place_tensors
 from benchserver.kv.placement import RankDevice, device_numbers
 from benchserver.kv.pool import EventError
-from benchserver.kv.segment import SharedSegment, WorkCancelledError
 from benchserver.result import RunResult
 from benchserver.shmnames import segment_name
 from benchserver.stage import run as run_module
@@ -153,8 +154,8 @@ class Machine:
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     made = Machine()
-    monkeypatch.setattr(cudapools, "assign_devices", made.assign)
-    monkeypatch.setattr(cudapools, "make_pool", made.make)
+    monkeypatch.setattr(making, "assign_devices", made.assign)
+    monkeypatch.setattr(making, "make_pool", made.make)
     return made
 
 
@@ -383,7 +384,7 @@ def test_no_room_on_the_device_ends_the_run_before_it_is_registered(
     def refuse(ranks: int, nbytes: int) -> Any:
         raise FatalError(f"GPU memory: {ranks * nbytes} bytes asked for, 5 bytes free on cuda:0")
 
-    monkeypatch.setattr(cudapools, "assign_devices", refuse)
+    monkeypatch.setattr(making, "assign_devices", refuse)
     result, _ = run(server, make_config, 801)
     (text,) = result.ledger.tallies[Check.RUN].texts
     assert text.endswith("5 bytes free on cuda:0")

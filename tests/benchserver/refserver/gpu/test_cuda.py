@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from benchserver import cudamark
 from benchserver.clock import NS_PER_S
+from benchserver.cuda import mark
 from benchserver.embedded import embedded_server
 from benchserver.errors import FatalError, UsageError
 from benchserver.refserver.config import ServerConfig
@@ -500,7 +500,7 @@ class Stream:
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
     found = Cuda()
-    monkeypatch.setattr(cudamark, "place", lambda: None)
+    monkeypatch.setattr(mark, "place", lambda: None)
     monkeypatch.setattr(cudaruntime, "_given_up", [])
     for name in ("visible_devices", "pin", "unpin"):
         monkeypatch.setattr(cudaruntime, name, getattr(found, name))

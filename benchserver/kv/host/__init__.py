@@ -1,0 +1,1 @@
+"""KV memory of the host: a shared segment, and the pool in it."""
