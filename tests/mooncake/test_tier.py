@@ -25,7 +25,6 @@ from benchserver.refserver.tiers.url import open_tier
 from tests.benchserver.refserver.tiers.conformance import (
     CHECKS,
     Check,
-    OpenTier,
     content,
     expect,
     expect_miss,
@@ -87,8 +86,9 @@ def other_process(url: str, *numbers: int) -> Iterator[subprocess.Popen[str]]:
         process.stdout.close()
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_mooncake_conforms(check: Check, tmp_path: Path) -> None:
+async def test_mooncake_conforms(check: Check, tmp_path: Path) -> None:
     """Every tier that a check opens has a master of its own, so that it is empty."""
     serial = count()
 
@@ -98,77 +98,68 @@ def test_mooncake_conforms(check: Check, tmp_path: Path) -> None:
             async with opened(running.url()) as tier:
                 yield tier
 
-    asyncio.run(_run(check, open_empty))
-
-
-async def _run(check: Check, open_empty: OpenTier) -> None:
     await check(open_empty)
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize("segment_gb", [0, 0.125])
-def test_another_process_finds_what_this_one_stored(master: Master, segment_gb: float) -> None:
-    async def main() -> None:
-        with other_process(master.url(), 1, 2):
-            async with opened(master.url(segment_gb=segment_gb)) as tier:
-                assert await tier.probe([key(1), key(2), key(3)]) == 2
-                for number in (1, 2):
-                    await expect(tier, key(number), content(number, MIB))
-                await put(tier, key(3), content(3, 16 * MIB))
-            async with opened(master.url(segment_gb=0)) as tier:
-                await expect(tier, key(2), content(2, MIB))
-                if not segment_gb:
-                    await expect(tier, key(3), content(3, 16 * MIB))
-
-    asyncio.run(main())
-
-
-def test_what_lay_in_a_closed_segment_is_gone(master: Master) -> None:
-    async def main() -> None:
-        async with opened(master.url()) as tier:
-            await put(tier, key(1), content(1, MIB))
-        async with opened(master.url()) as tier:
-            await expect_miss(tier, key(1), MIB)
-
-    asyncio.run(main())
-
-
-def test_without_any_segment_there_is_no_room(master: Master) -> None:
-    async def main() -> None:
+async def test_another_process_finds_what_this_one_stored(
+    master: Master, segment_gb: float
+) -> None:
+    with other_process(master.url(), 1, 2):
+        async with opened(master.url(segment_gb=segment_gb)) as tier:
+            assert await tier.probe([key(1), key(2), key(3)]) == 2
+            for number in (1, 2):
+                await expect(tier, key(number), content(number, MIB))
+            await put(tier, key(3), content(3, 16 * MIB))
         async with opened(master.url(segment_gb=0)) as tier:
-            with pytest.raises(TierError, match="no segment of the store has room"):
-                await put(tier, key(1), content(1, MIB))
-            await expect_miss(tier, key(1), MIB)
-            assert (tier.stats.errors, tier.stats.objects) == (1, 0)
-
-    asyncio.run(main())
+            await expect(tier, key(2), content(2, MIB))
+            if not segment_gb:
+                await expect(tier, key(3), content(3, 16 * MIB))
 
 
-def test_a_full_store_evicts_or_refuses_and_never_gives_wrong_data(master: Master) -> None:
-    async def main() -> None:
-        stored = 0
-        async with opened(master.url(segment_gb=0.0625)) as tier:
-            for number in range(40):
-                try:
-                    await tier.write(key(number), content(number, 4 * MIB))
-                except TierError as error:
-                    assert "has room" in str(error), error  # noqa: PT017
-                    continue
-                stored += 1
-            assert stored > 15, "it evicts"
-            there = 0
-            for number in range(40):
-                try:
-                    seen = await get(tier, key(number), 4 * MIB)
-                except TierMissError:
-                    continue
-                assert seen == content(number, 4 * MIB)
-                there += 1
-            assert 5 <= there <= 15
-
-    asyncio.run(main())
+@pytest.mark.asyncio
+async def test_what_lay_in_a_closed_segment_is_gone(master: Master) -> None:
+    async with opened(master.url()) as tier:
+        await put(tier, key(1), content(1, MIB))
+    async with opened(master.url()) as tier:
+        await expect_miss(tier, key(1), MIB)
 
 
-def test_objects_replaced_by_another_process_are_never_mixed(master: Master) -> None:
+@pytest.mark.asyncio
+async def test_without_any_segment_there_is_no_room(master: Master) -> None:
+    async with opened(master.url(segment_gb=0)) as tier:
+        with pytest.raises(TierError, match="no segment of the store has room"):
+            await put(tier, key(1), content(1, MIB))
+        await expect_miss(tier, key(1), MIB)
+        assert (tier.stats.errors, tier.stats.objects) == (1, 0)
+
+
+@pytest.mark.asyncio
+async def test_a_full_store_evicts_or_refuses_and_never_gives_wrong_data(master: Master) -> None:
+    stored = 0
+    async with opened(master.url(segment_gb=0.0625)) as tier:
+        for number in range(40):
+            try:
+                await tier.write(key(number), content(number, 4 * MIB))
+            except TierError as error:
+                assert "has room" in str(error), error  # noqa: PT017
+                continue
+            stored += 1
+        assert stored > 15, "it evicts"
+        there = 0
+        for number in range(40):
+            try:
+                seen = await get(tier, key(number), 4 * MIB)
+            except TierMissError:
+                continue
+            assert seen == content(number, 4 * MIB)
+            there += 1
+        assert 5 <= there <= 15
+
+
+@pytest.mark.asyncio
+async def test_objects_replaced_by_another_process_are_never_mixed(master: Master) -> None:
     """Mooncake replaces in place: without a digest every eighth of these reads was a mixture."""
     nbytes = 3 * MIB
     versions = [content(number, nbytes) for number in range(4)]
@@ -179,40 +170,35 @@ def test_objects_replaced_by_another_process_are_never_mixed(master: Master) -> 
                 return
             await tier.write(key(1), versions[number % 4])
 
-    async def main() -> None:
-        enough = asyncio.Event()
-        whole = 0
-        # Two tiers are two clients, and nothing keeps one's reads from the other's writes.
-        async with opened(master.url()) as writer, opened(master.url(segment_gb=0)) as reader:
-            await writer.write(key(1), versions[0])
-            writing = asyncio.ensure_future(write_versions(writer, enough))
-            for _ in range(300):
-                try:
-                    assert await get(reader, key(1), nbytes) in versions
-                except TierMissError:
-                    continue
-                whole += 1
-            enough.set()
-            await writing
-            await expect(reader, key(1), memoryview(await get(reader, key(1), nbytes)))
-            print(f"whole {whole}, missed {reader.stats.misses}, mixed {reader.stats.corrupt}")
-            assert whole
-            assert reader.stats.errors == 0
-
-    asyncio.run(main())
+    enough = asyncio.Event()
+    whole = 0
+    # Two tiers are two clients, and nothing keeps one's reads from the other's writes.
+    async with opened(master.url()) as writer, opened(master.url(segment_gb=0)) as reader:
+        await writer.write(key(1), versions[0])
+        writing = asyncio.ensure_future(write_versions(writer, enough))
+        for _ in range(300):
+            try:
+                assert await get(reader, key(1), nbytes) in versions
+            except TierMissError:
+                continue
+            whole += 1
+        enough.set()
+        await writing
+        await expect(reader, key(1), memoryview(await get(reader, key(1), nbytes)))
+        print(f"whole {whole}, missed {reader.stats.misses}, mixed {reader.stats.corrupt}")
+        assert whole
+        assert reader.stats.errors == 0
 
 
-def test_a_killed_holder_costs_objects_and_no_more(master: Master) -> None:
-    async def main() -> None:
-        with other_process(master.url(), 1) as holder:
-            async with opened(master.url(segment_gb=0)) as tier:
-                await expect(tier, key(1), content(1, MIB))
-                holder.kill()
-                holder.wait()
-                # Its client is a process of its own; it notices, and takes the segment away.
-                await _until_missing(tier, key(1))
-
-    asyncio.run(main())
+@pytest.mark.asyncio
+async def test_a_killed_holder_costs_objects_and_no_more(master: Master) -> None:
+    with other_process(master.url(), 1) as holder:
+        async with opened(master.url(segment_gb=0)) as tier:
+            await expect(tier, key(1), content(1, MIB))
+            holder.kill()
+            holder.wait()
+            # Its client is a process of its own; it notices, and takes the segment away.
+            await _until_missing(tier, key(1))
 
 
 async def _until_missing(tier: Tier, which: ObjectKey) -> None:
@@ -228,44 +214,40 @@ async def _until_missing(tier: Tier, which: ObjectKey) -> None:
     pytest.fail("it was not missing after 15 s")
 
 
-def test_a_killed_client_fails_every_call_at_once(master: Master) -> None:
-    async def main() -> None:
-        async with opened(master.url()) as tier:
-            await put(tier, key(1), content(1, MIB))
-            os.kill(tier.client_pid, signal.SIGKILL)
+@pytest.mark.asyncio
+async def test_a_killed_client_fails_every_call_at_once(master: Master) -> None:
+    async with opened(master.url()) as tier:
+        await put(tier, key(1), content(1, MIB))
+        os.kill(tier.client_pid, signal.SIGKILL)
+        for call in (
+            lambda: tier.probe([key(1)]),
+            lambda: get(tier, key(1), MIB),
+            lambda: tier.write(key(2), content(2, MIB)),
+        ):
+            with pytest.raises(TierError, match="client was killed by SIGKILL; restart"):
+                await call()
+
+
+@pytest.mark.asyncio
+async def test_a_killed_master_fails_calls_in_time_and_a_new_one_is_found(
+    master: Master,
+) -> None:
+    async with opened(master.url()) as tier:
+        await put(tier, key(1), content(1, MIB))
+        master.process.kill()
+        master.process.wait()
+        for _ in range(2):
             for call in (
                 lambda: tier.probe([key(1)]),
                 lambda: get(tier, key(1), MIB),
                 lambda: tier.write(key(2), content(2, MIB)),
             ):
-                with pytest.raises(TierError, match="client was killed by SIGKILL; restart"):
+                started = time.monotonic()
+                with pytest.raises(TierError, match="master"):
                     await call()
-
-    asyncio.run(main())
-
-
-def test_a_killed_master_fails_calls_in_time_and_a_new_one_is_found(
-    master: Master,
-) -> None:
-    async def main() -> None:
-        async with opened(master.url()) as tier:
-            await put(tier, key(1), content(1, MIB))
-            master.process.kill()
-            master.process.wait()
-            for _ in range(2):
-                for call in (
-                    lambda: tier.probe([key(1)]),
-                    lambda: get(tier, key(1), MIB),
-                    lambda: tier.write(key(2), content(2, MIB)),
-                ):
-                    started = time.monotonic()
-                    with pytest.raises(TierError, match="master"):
-                        await call()
-                    assert time.monotonic() - started < CALL_S
-            with started_again(master):
-                await _until_stored(tier)
-
-    asyncio.run(main())
+                assert time.monotonic() - started < CALL_S
+        with started_again(master):
+            await _until_stored(tier)
 
 
 @contextmanager
@@ -292,20 +274,18 @@ async def _until_stored(tier: Tier) -> None:
     pytest.fail("the new master was not found")
 
 
-def test_a_stopped_master_fails_calls_in_time(master: Master) -> None:
-    async def main() -> None:
-        async with opened(master.url()) as tier:
-            await put(tier, key(1), content(1, MIB))
-            master.process.send_signal(signal.SIGSTOP)
-            try:
-                started = time.monotonic()
-                with pytest.raises(TierError):
-                    await tier.write(key(2), content(2, MIB))
-                assert time.monotonic() - started < CALL_S + 1
-            finally:
-                master.process.send_signal(signal.SIGCONT)
-
-    asyncio.run(main())
+@pytest.mark.asyncio
+async def test_a_stopped_master_fails_calls_in_time(master: Master) -> None:
+    async with opened(master.url()) as tier:
+        await put(tier, key(1), content(1, MIB))
+        master.process.send_signal(signal.SIGSTOP)
+        try:
+            started = time.monotonic()
+            with pytest.raises(TierError):
+                await tier.write(key(2), content(2, MIB))
+            assert time.monotonic() - started < CALL_S + 1
+        finally:
+            master.process.send_signal(signal.SIGCONT)
 
 
 def test_a_stopped_master_ends_the_start_in_time(master: Master) -> None:

@@ -58,14 +58,11 @@ def opener(make: Callable[[Path], Tier], root: Path) -> OpenTier:
     return open_tier
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("name", MAKERS)
-def test_tiers_conform(name: str, check: Check, tmp_path: Path) -> None:
-    asyncio.run(_run(check, opener(MAKERS[name], tmp_path)))
-
-
-async def _run(check: Check, open_tier: OpenTier) -> None:
-    await check(open_tier)
+async def test_tiers_conform(name: str, check: Check, tmp_path: Path) -> None:
+    await check(opener(MAKERS[name], tmp_path))
 
 
 class Borrower(DictTier):
@@ -171,7 +168,8 @@ WRONG: dict[type[DictTier], Check] = {
 }
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.__name__)
-def test_wrong_tiers_are_caught(wrong: type[DictTier], tmp_path: Path) -> None:
+async def test_wrong_tiers_are_caught(wrong: type[DictTier], tmp_path: Path) -> None:
     with pytest.raises((AssertionError, pytest.fail.Exception)):
-        asyncio.run(_run(WRONG[wrong], opener(lambda _: wrong(), tmp_path)))
+        await WRONG[wrong](opener(lambda _: wrong(), tmp_path))

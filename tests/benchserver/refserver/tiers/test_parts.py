@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
+import pytest_asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,53 +73,51 @@ def test_lru() -> None:
     assert held.used_bytes == len(held) == 0
 
 
-def test_names_are_locked_one_by_one_and_forgotten() -> None:
-    async def main() -> None:
-        locks, order = KeyLocks(), list[str]()
+@pytest.mark.asyncio
+async def test_names_are_locked_one_by_one_and_forgotten() -> None:
+    locks, order = KeyLocks(), list[str]()
 
-        async def hold(name: str, label: str, turns: int) -> None:
-            async with locks.of(name):
-                order.append(label)
-                for _ in range(turns):
-                    await asyncio.sleep(0)
-                order.append(label)
+    async def hold(name: str, label: str, turns: int) -> None:
+        async with locks.of(name):
+            order.append(label)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            order.append(label)
 
-        jobs = [asyncio.ensure_future(hold("a", "1", 5)), asyncio.ensure_future(hold("a", "2", 5))]
-        waiting = asyncio.ensure_future(hold("a", "never", 5))
-        jobs.append(asyncio.ensure_future(hold("b", "3", 1)))
-        await asyncio.sleep(0)
-        waiting.cancel()
-        await asyncio.gather(*jobs)
-        assert order == ["1", "3", "3", "1", "2", "2"]
-        assert not len(locks)
-
-    asyncio.run(main())
+    jobs = [asyncio.ensure_future(hold("a", "1", 5)), asyncio.ensure_future(hold("a", "2", 5))]
+    waiting = asyncio.ensure_future(hold("a", "never", 5))
+    jobs.append(asyncio.ensure_future(hold("b", "3", 1)))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(*jobs)
+    assert order == ["1", "3", "3", "1", "2", "2"]
+    assert not len(locks)
 
 
-def run_with_threads(main: Callable[[Threads], Any]) -> None:
-    async def run() -> None:
-        threads = Threads(1, "test")
-        try:
-            await main(threads)
-        finally:
-            await threads.close()
-            await threads.close()
-
-    asyncio.run(run())
+@pytest_asyncio.fixture
+async def threads() -> AsyncIterator[Threads]:
+    """Give one thread that has ended when its test has."""
+    threads = Threads(1, "test")
+    try:
+        yield threads
+    finally:
+        await threads.close()
+        await threads.close()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("test")]
 
 
-def test_results_and_errors_come_back() -> None:
-    async def main(threads: Threads) -> None:
-        assert await threads.run(divmod, 7, 2) == (3, 1)
-        with pytest.raises(ZeroDivisionError):
-            await threads.run(divmod, 7, 0)
-
-    run_with_threads(main)
+@pytest.mark.asyncio
+async def test_results_and_errors_come_back(threads: Threads) -> None:
+    assert await threads.run(divmod, 7, 2) == (3, 1)
+    with pytest.raises(ZeroDivisionError):
+        await threads.run(divmod, 7, 0)
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_cancelled_call_waits_for_what_runs_however_often_it_is_cancelled(fails: bool) -> None:
+async def test_a_cancelled_call_waits_for_what_runs_however_often_it_is_cancelled(
+    threads: Threads, fails: bool
+) -> None:
     began, go_on = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -128,60 +126,54 @@ def test_a_cancelled_call_waits_for_what_runs_however_often_it_is_cancelled(fail
         if fails:
             raise ValueError
 
-    async def main(threads: Threads) -> None:
-        task = asyncio.ensure_future(threads.run(work))
-        assert await asyncio.to_thread(began.wait, 60)
-        for _ in range(5):
-            task.cancel()
-            await asyncio.sleep(0)
-            assert not task.done()
-        go_on.set()
-        await asyncio.wait([task])
-        assert task.cancelled()
-
-    run_with_threads(main)
+    task = asyncio.ensure_future(threads.run(work))
+    assert await asyncio.to_thread(began.wait, 60)
+    for _ in range(5):
+        task.cancel()
+        await asyncio.sleep(0)
+        assert not task.done()
+    go_on.set()
+    await asyncio.wait([task])
+    assert task.cancelled()
 
 
-def test_a_cancelled_call_that_has_not_begun_never_does() -> None:
+@pytest.mark.asyncio
+async def test_a_cancelled_call_that_has_not_begun_never_does(threads: Threads) -> None:
     go_on, ran = threading.Event(), list[int]()
 
-    async def main(threads: Threads) -> None:
-        busy = asyncio.ensure_future(threads.run(go_on.wait, 60))
-        await asyncio.sleep(0)
-        queued = asyncio.ensure_future(threads.run(ran.append, 1))
-        await asyncio.sleep(0)
-        queued.cancel()
-        await asyncio.wait([queued])
-        assert queued.cancelled()
-        assert not busy.done()
-        go_on.set()
-        assert await busy
-
-    run_with_threads(main)
+    busy = asyncio.ensure_future(threads.run(go_on.wait, 60))
+    await asyncio.sleep(0)
+    queued = asyncio.ensure_future(threads.run(ran.append, 1))
+    await asyncio.sleep(0)
+    queued.cancel()
+    await asyncio.wait([queued])
+    assert queued.cancelled()
+    assert not busy.done()
+    go_on.set()
+    assert await busy
+    await threads.close()
     assert not ran
 
 
-def test_closing_waits_for_what_runs() -> None:
+@pytest.mark.asyncio
+async def test_closing_waits_for_what_runs(threads: Threads) -> None:
     ended = list[int]()
 
-    async def main(threads: Threads) -> None:
-        go_on = threading.Event()
+    go_on = threading.Event()
 
-        def work() -> None:
-            assert go_on.wait(60)
-            ended.append(1)
+    def work() -> None:
+        assert go_on.wait(60)
+        ended.append(1)
 
-        task = asyncio.ensure_future(threads.run(work))
-        await asyncio.sleep(0)
-        closing = asyncio.ensure_future(threads.close())
-        await asyncio.sleep(0)
-        assert not closing.done()
-        go_on.set()
-        await closing
-        assert ended == [1]
-        await task
-
-    run_with_threads(main)
+    task = asyncio.ensure_future(threads.run(work))
+    await asyncio.sleep(0)
+    closing = asyncio.ensure_future(threads.close())
+    await asyncio.sleep(0)
+    assert not closing.done()
+    go_on.set()
+    await closing
+    assert ended == [1]
+    await task
 
 
 DURATIONS_NS = (-NS_PER_MS, 0, 1, 20_000, 400_000, NS_PER_MS, 3 * NS_PER_MS)
@@ -201,28 +193,28 @@ async def sleeps_are_never_short() -> None:
         await sleep(duration_ns)
 
 
-def test_fine_sleeps_are_never_short() -> None:
-    asyncio.run(sleeps_are_never_short())
+@pytest.mark.asyncio
+async def test_fine_sleeps_are_never_short() -> None:
+    await sleeps_are_never_short()
 
 
-def test_without_a_timerfd_the_loop_must_do(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.asyncio
+async def test_without_a_timerfd_the_loop_must_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fineclock, "open_timer", lambda: NO_TIMER)
-    asyncio.run(sleeps_are_never_short())
+    await sleeps_are_never_short()
 
 
-def test_cancelled_sleepers_do_not_keep_others_from_waking() -> None:
-    async def main() -> None:
-        clock = FineClock()
-        cancelled = [asyncio.ensure_future(clock.sleep_ns(NS_PER_MS)) for _ in range(3)]
-        others = [asyncio.ensure_future(clock.sleep_ns(2 * NS_PER_MS)) for _ in range(3)]
-        await asyncio.sleep(0)
-        for task in cancelled:
-            task.cancel()
-        await asyncio.wait_for(asyncio.gather(*others), 30)
-        # The one clock serves the next loop too, and leaves no descriptor in either.
-        alone = asyncio.ensure_future(clock.sleep_ns(3600 * 1000 * NS_PER_MS))
-        await asyncio.sleep(0)
-        alone.cancel()
-        await asyncio.wait([alone])
-
-    asyncio.run(main())
+@pytest.mark.asyncio
+async def test_cancelled_sleepers_do_not_keep_others_from_waking() -> None:
+    clock = FineClock()
+    cancelled = [asyncio.ensure_future(clock.sleep_ns(NS_PER_MS)) for _ in range(3)]
+    others = [asyncio.ensure_future(clock.sleep_ns(2 * NS_PER_MS)) for _ in range(3)]
+    await asyncio.sleep(0)
+    for task in cancelled:
+        task.cancel()
+    await asyncio.wait_for(asyncio.gather(*others), 30)
+    # The one clock serves the next loop too, and leaves no descriptor in either.
+    alone = asyncio.ensure_future(clock.sleep_ns(3600 * 1000 * NS_PER_MS))
+    await asyncio.sleep(0)
+    alone.cancel()
+    await asyncio.wait([alone])

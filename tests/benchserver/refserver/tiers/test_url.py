@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -141,29 +140,28 @@ def test_bad_urls(text: str) -> None:
     assert len(line) < 400
 
 
-def test_a_url_is_opened(tmp_path: Path) -> None:
-    async def main() -> None:
-        tier = open_tier(f"fs://{tmp_path}/new?capacity_gb=1", RealClock())
-        assert (tier.name, tier.verifiable) == ("fs", True)
-        assert tier.stats.capacity_bytes == GB
-        await tier.close()
-        tier = open_tier("mock://5/?data=discard", RealClock())
-        assert (tier.name, tier.verifiable) == ("mock", False)
-        assert tier.stats.capacity_bytes == 5 * GB
-        await tier.close()
-
-    asyncio.run(main())
+@pytest.mark.asyncio
+async def test_a_url_is_opened(tmp_path: Path) -> None:
+    tier = open_tier(f"fs://{tmp_path}/new?capacity_gb=1", RealClock())
+    assert (tier.name, tier.verifiable) == ("fs", True)
+    assert tier.stats.capacity_bytes == GB
+    await tier.close()
+    tier = open_tier("mock://5/?data=discard", RealClock())
+    assert (tier.name, tier.verifiable) == ("mock", False)
+    assert tier.stats.capacity_bytes == 5 * GB
+    await tier.close()
     assert (tmp_path / "new" / "objects-v1").is_dir()
 
 
-def test_the_mock_sleeps_finely_on_a_real_clock_alone() -> None:
+@pytest.mark.asyncio
+async def test_the_mock_sleeps_finely_on_a_real_clock_alone() -> None:
     real, virtual = open_tier("mock://1", RealClock()), open_tier("mock://1", VirtualClock())
     assert isinstance(real, MockTier)
     assert isinstance(virtual, MockTier)
     assert isinstance(real._clock, FineClock)
     assert isinstance(virtual._clock, VirtualClock)
     for tier in (real, virtual):
-        asyncio.run(tier.close())
+        await tier.close()
 
 
 def test_a_line_end_in_a_url_is_in_sight() -> None:

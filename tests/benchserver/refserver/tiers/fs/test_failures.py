@@ -55,65 +55,60 @@ STEPS = [("open", 1), ("write", 1), ("write", 2), ("fsync", 1), ("rename", 1), (
 STEPS += [("fsync", 2)]
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize(("step", "nth"), STEPS)
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_a_full_disk_leaves_no_partial_file(
+async def test_a_full_disk_leaves_no_partial_file(
     step: str, nth: int, overwrite: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def main() -> None:
-        async with opened(tmp_path) as tier:
-            if overwrite:
-                await tier.write(key(1), content(1, 5000))
-            refused = pytest.raises(TierError, match="No space left on device; not stored")
-            with failing(monkeypatch, step, errno.ENOSPC, nth), refused:
-                await tier.write(key(1), content(2, 6000))
-            assert tier.stats.errors == 1
-            assert tier.stats.used_bytes == bytes_in(tmp_path)
-            assert tier.stats.objects == len(files_in(tmp_path))
-            if tier.stats.objects:
-                await expect(tier, key(1), content(1, 5000))
-            else:
-                await expect_miss(tier, key(1))
-            await tier.write(key(1), content(3, 100))
-            await expect(tier, key(1), content(3, 100))
-
-    asyncio.run(main())
+    async with opened(tmp_path) as tier:
+        if overwrite:
+            await tier.write(key(1), content(1, 5000))
+        refused = pytest.raises(TierError, match="No space left on device; not stored")
+        with failing(monkeypatch, step, errno.ENOSPC, nth), refused:
+            await tier.write(key(1), content(2, 6000))
+        assert tier.stats.errors == 1
+        assert tier.stats.used_bytes == bytes_in(tmp_path)
+        assert tier.stats.objects == len(files_in(tmp_path))
+        if tier.stats.objects:
+            await expect(tier, key(1), content(1, 5000))
+        else:
+            await expect_miss(tier, key(1))
+        await tier.write(key(1), content(3, 100))
+        await expect(tier, key(1), content(3, 100))
 
 
-def test_a_file_that_the_system_cuts_short(tmp_path: Path) -> None:
+@pytest.mark.asyncio
+async def test_a_file_that_the_system_cuts_short(tmp_path: Path) -> None:
     """No patched function here: the kernel takes half of a write and refuses the rest."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
 
-    async def main() -> None:
-        async with opened(tmp_path) as tier:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
-            try:
-                with pytest.raises(TierError, match="File too large"):
-                    await tier.write(key(1), content(1, 2 << 20))
-            finally:
-                resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-            assert bytes_in(tmp_path) == 0
-            await expect_miss(tier, key(1))
-
-    asyncio.run(main())
+    async with opened(tmp_path) as tier:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
+        try:
+            with pytest.raises(TierError, match="File too large"):
+                await tier.write(key(1), content(1, 2 << 20))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert bytes_in(tmp_path) == 0
+        await expect_miss(tier, key(1))
 
 
-def test_a_disk_that_cannot_be_read_is_an_error_and_loses_nothing(
+@pytest.mark.asyncio
+async def test_a_disk_that_cannot_be_read_is_an_error_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def main() -> None:
-        async with opened(tmp_path) as tier:
-            await tier.write(key(1), content(1, 5000))
-            refused = pytest.raises(TierError, match="Input/output error")
-            with failing(monkeypatch, "readv", errno.EIO), refused as caught:
-                await get(tier, key(1), 5000)
-            assert not isinstance(caught.value, TierMissError)
-            await expect(tier, key(1), content(1, 5000))
-
-    asyncio.run(main())
+    async with opened(tmp_path) as tier:
+        await tier.write(key(1), content(1, 5000))
+        refused = pytest.raises(TierError, match="Input/output error")
+        with failing(monkeypatch, "readv", errno.EIO), refused as caught:
+            await get(tier, key(1), 5000)
+        assert not isinstance(caught.value, TierMissError)
+        await expect(tier, key(1), content(1, 5000))
 
 
-def test_short_reads_and_writes_of_the_system_are_continued(
+@pytest.mark.asyncio
+async def test_short_reads_and_writes_of_the_system_are_continued(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write: Callable[[int, memoryview], int] = os.write
@@ -121,15 +116,13 @@ def test_short_reads_and_writes_of_the_system_are_continued(
     monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:777]))
     monkeypatch.setattr(os, "readv", lambda fd, parts: readv(fd, [parts[0][:555]]))
 
-    async def main() -> None:
-        async with opened(tmp_path) as tier:
-            await tier.write(key(1), content(1, 5000))
-            await expect(tier, key(1), content(1, 5000))
-
-    asyncio.run(main())
+    async with opened(tmp_path) as tier:
+        await tier.write(key(1), content(1, 5000))
+        await expect(tier, key(1), content(1, 5000))
 
 
-def test_bytes_are_synced_before_their_name_and_the_name_before_the_answer(
+@pytest.mark.asyncio
+async def test_bytes_are_synced_before_their_name_and_the_name_before_the_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No test can cut the power; the order of the calls is what a disk's promises rest on."""
@@ -145,14 +138,11 @@ def test_bytes_are_synced_before_their_name_and_the_name_before_the_answer(
         calls.append(f"rename {source.parent.name}")
         rename(source, target)
 
-    async def main() -> None:
-        async with opened(tmp_path) as tier:
-            monkeypatch.setattr(os, "fsync", noted_fsync)
-            monkeypatch.setattr(os, "rename", noted_rename)
-            await tier.write(key(1), content(1, 5000))
-            assert calls == ["sync file temporary", "rename temporary", "sync directory objects-v1"]
-
-    asyncio.run(main())
+    async with opened(tmp_path) as tier:
+        monkeypatch.setattr(os, "fsync", noted_fsync)
+        monkeypatch.setattr(os, "rename", noted_rename)
+        await tier.write(key(1), content(1, 5000))
+        assert calls == ["sync file temporary", "rename temporary", "sync directory objects-v1"]
 
 
 # kill -9.
@@ -161,7 +151,8 @@ KILLS = 10
 VERSIONS_A_KILL = 1_000_000
 
 
-def test_a_killed_writer_loses_nothing_acknowledged(tmp_path: Path) -> None:
+@pytest.mark.asyncio
+async def test_a_killed_writer_loses_nothing_acknowledged(tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     chance = random.Random(seed)
     acknowledged: dict[int, int] = {}
@@ -172,7 +163,7 @@ def test_a_killed_writer_loses_nothing_acknowledged(tmp_path: Path) -> None:
         delay_s = chance.uniform(0, 0.6 if from_start else 0.06)
         first = kill * VERSIONS_A_KILL
         acknowledged |= kill_a_writer(tmp_path, first, delay_s, from_start=from_start)
-        asyncio.run(check_after_kill(tmp_path, acknowledged, what))
+        await check_after_kill(tmp_path, acknowledged, what)
     assert acknowledged
 
 
@@ -209,42 +200,40 @@ async def check_after_kill(directory: Path, acknowledged: dict[int, int], what: 
         assert tier.stats.corrupt == tier.stats.misses == 0, what
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
-def test_what_is_no_file_holds_nobody_up(make: Callable[[Path], None], tmp_path: Path) -> None:
-    async def main() -> None:
-        async with opened(tmp_path) as tier:
-            await tier.write(key(1), content(1, 5000))
-            path = file_of(tmp_path, key(1))
-            path.unlink()
-            make(path)
-            with pytest.raises(TierError):
-                await asyncio.wait_for(tier.read(key(1), memoryview(bytearray(5000))), 5)
-            assert tier.stats.corrupt == 1
-
-    asyncio.run(main())
-
-
-def test_a_pipe_in_the_place_of_a_file_goes_at_the_start(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with opened(tmp_path):
-            pass
+async def test_what_is_no_file_holds_nobody_up(
+    make: Callable[[Path], None], tmp_path: Path
+) -> None:
+    async with opened(tmp_path) as tier:
+        await tier.write(key(1), content(1, 5000))
         path = file_of(tmp_path, key(1))
-        os.mkfifo(path)
-        async with opened(tmp_path) as tier:
-            assert not path.exists()
-            assert tier.stats.corrupt == 1
+        path.unlink()
+        make(path)
+        with pytest.raises(TierError):
+            await asyncio.wait_for(tier.read(key(1), memoryview(bytearray(5000))), 5)
+        assert tier.stats.corrupt == 1
 
-    asyncio.run(main())
+
+@pytest.mark.asyncio
+async def test_a_pipe_in_the_place_of_a_file_goes_at_the_start(tmp_path: Path) -> None:
+    async with opened(tmp_path):
+        pass
+    path = file_of(tmp_path, key(1))
+    os.mkfifo(path)
+    async with opened(tmp_path) as tier:
+        assert not path.exists()
+        assert tier.stats.corrupt == 1
 
 
-def test_what_cannot_be_read_now_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.asyncio
+async def test_what_cannot_be_read_now_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without a descriptor, or a right, to look at it, a file may be as sound as ever."""
 
-    async def fill() -> None:
-        async with opened(tmp_path) as tier:
-            await tier.write(key(1), content(1, 5000))
-
-    asyncio.run(fill())
+    async with opened(tmp_path) as tier:
+        await tier.write(key(1), content(1, 5000))
     path, really_open = file_of(tmp_path, key(1)), os.open
 
     def refuse(which: Path, flags: int, mode: int = 0o777) -> int:
@@ -258,30 +247,28 @@ def test_what_cannot_be_read_now_is_kept(tmp_path: Path, monkeypatch: pytest.Mon
     assert path.exists()
 
 
-def test_a_link_in_the_place_of_a_file_goes_and_what_it_leads_to_stays(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with opened(tmp_path / "d"):
-            pass
-        precious = tmp_path / "precious"
-        precious.write_text("mine")
-        path = file_of(tmp_path / "d", key(1))
-        path.symlink_to(precious)
-        async with opened(tmp_path / "d") as tier:
-            assert not path.is_symlink()
-            assert tier.stats.corrupt == 1
-            assert precious.read_text() == "mine"
+@pytest.mark.asyncio
+async def test_a_link_in_the_place_of_a_file_goes_and_what_it_leads_to_stays(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path / "d"):
+        pass
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    path = file_of(tmp_path / "d", key(1))
+    path.symlink_to(precious)
+    async with opened(tmp_path / "d") as tier:
+        assert not path.is_symlink()
+        assert tier.stats.corrupt == 1
+        assert precious.read_text() == "mine"
 
-    asyncio.run(main())
 
-
-def test_what_keeps_a_directory_from_being_opened_is_named(tmp_path: Path) -> None:
-    async def main() -> None:
+@pytest.mark.asyncio
+async def test_what_keeps_a_directory_from_being_opened_is_named(tmp_path: Path) -> None:
+    async with opened(tmp_path):
+        pass
+    path = file_of(tmp_path, key(1))
+    path.mkdir()
+    with pytest.raises(UsageError, match=re.escape(f"Is a directory ({path})")):
         async with opened(tmp_path):
             pass
-        path = file_of(tmp_path, key(1))
-        path.mkdir()
-        with pytest.raises(UsageError, match=re.escape(f"Is a directory ({path})")):
-            async with opened(tmp_path):
-                pass
-
-    asyncio.run(main())

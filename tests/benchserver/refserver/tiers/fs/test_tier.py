@@ -44,65 +44,60 @@ async def damaged_is_a_miss(tier: FsTier, path: Path, damaged: bytes, what: obje
     await expect(tier, key(1), content(1, SMALL))
 
 
-def test_every_flipped_bit_is_a_miss(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with opened(tmp_path) as tier:
-            await tier.write(key(1), content(1, SMALL))
-            path = file_of(tmp_path, key(1))
-            sound = path.read_bytes()
-            for position in range(len(sound)):
-                damaged = bytearray(sound)
-                damaged[position] ^= 1 << position % 8
-                await damaged_is_a_miss(tier, path, bytes(damaged), position)
-
-    asyncio.run(main())
+@pytest.mark.asyncio
+async def test_every_flipped_bit_is_a_miss(tmp_path: Path) -> None:
+    async with opened(tmp_path) as tier:
+        await tier.write(key(1), content(1, SMALL))
+        path = file_of(tmp_path, key(1))
+        sound = path.read_bytes()
+        for position in range(len(sound)):
+            damaged = bytearray(sound)
+            damaged[position] ^= 1 << position % 8
+            await damaged_is_a_miss(tier, path, bytes(damaged), position)
 
 
-def test_every_other_length_is_a_miss(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with opened(tmp_path) as tier:
-            await tier.write(key(1), content(1, SMALL))
-            path = file_of(tmp_path, key(1))
-            sound = path.read_bytes()
-            for length in range(len(sound)):
-                await damaged_is_a_miss(tier, path, sound[:length], length)
-            for longer in (sound + b"\0", sound + sound):
-                await damaged_is_a_miss(tier, path, longer, len(longer))
-
-    asyncio.run(main())
+@pytest.mark.asyncio
+async def test_every_other_length_is_a_miss(tmp_path: Path) -> None:
+    async with opened(tmp_path) as tier:
+        await tier.write(key(1), content(1, SMALL))
+        path = file_of(tmp_path, key(1))
+        sound = path.read_bytes()
+        for length in range(len(sound)):
+            await damaged_is_a_miss(tier, path, sound[:length], length)
+        for longer in (sound + b"\0", sound + sound):
+            await damaged_is_a_miss(tier, path, longer, len(longer))
 
 
-def test_another_objects_file_is_a_miss(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with opened(tmp_path) as tier:
-            await tier.write(key(1), content(1, SMALL))
-            await tier.write(key(2), content(2, SMALL))
-            other = file_of(tmp_path, key(2)).read_bytes()
-            await damaged_is_a_miss_beside(tier, other)
-
+@pytest.mark.asyncio
+async def test_another_objects_file_is_a_miss(tmp_path: Path) -> None:
     async def damaged_is_a_miss_beside(tier: FsTier, other: bytes) -> None:
         file_of(tmp_path, key(1)).write_bytes(other)
         with pytest.raises(TierMissError, match="another object's bytes; dropped"):
             await get(tier, key(1), SMALL)
         await expect(tier, key(2), content(2, SMALL))
 
-    asyncio.run(main())
+    async with opened(tmp_path) as tier:
+        await tier.write(key(1), content(1, SMALL))
+        await tier.write(key(2), content(2, SMALL))
+        other = file_of(tmp_path, key(2)).read_bytes()
+        await damaged_is_a_miss_beside(tier, other)
 
 
-def test_a_file_that_vanished_is_a_miss(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with opened(tmp_path) as tier:
-            await tier.write(key(1), content(1, SMALL))
-            file_of(tmp_path, key(1)).unlink()
-            with pytest.raises(TierMissError):
-                await get(tier, key(1), SMALL)
-            assert tier.stats.used_bytes == 0
-            assert tier.stats.corrupt == 0
-
-    asyncio.run(main())
+@pytest.mark.asyncio
+async def test_a_file_that_vanished_is_a_miss(tmp_path: Path) -> None:
+    async with opened(tmp_path) as tier:
+        await tier.write(key(1), content(1, SMALL))
+        file_of(tmp_path, key(1)).unlink()
+        with pytest.raises(TierMissError):
+            await get(tier, key(1), SMALL)
+        assert tier.stats.used_bytes == 0
+        assert tier.stats.corrupt == 0
 
 
-def test_a_restart_drops_every_damaged_header_and_keeps_what_is_not_ours(tmp_path: Path) -> None:
+@pytest.mark.asyncio
+async def test_a_restart_drops_every_damaged_header_and_keeps_what_is_not_ours(
+    tmp_path: Path,
+) -> None:
     async def write_one() -> None:
         async with opened(tmp_path) as tier:
             await tier.write(key(1), content(1, SMALL))
@@ -113,7 +108,7 @@ def test_a_restart_drops_every_damaged_header_and_keeps_what_is_not_ours(tmp_pat
             assert tier.stats.objects == tier.stats.used_bytes == 0, position
             await expect_miss(tier, key(1))
 
-    asyncio.run(write_one())
+    await write_one()
     path = file_of(tmp_path, key(1))
     sound = path.read_bytes()
     alien = path.parent / "notes.txt"
@@ -124,15 +119,16 @@ def test_a_restart_drops_every_damaged_header_and_keeps_what_is_not_ours(tmp_pat
         damaged = bytearray(sound)
         damaged[position] ^= 0x10
         path.write_bytes(bytes(damaged))
-        asyncio.run(reopen(position))
+        await reopen(position)
         assert not path.exists()
     for length in (0, 1, 55, 56, header, header + 1, len(sound) - 1):
         path.write_bytes(sound[:length])
-        asyncio.run(reopen(length))
+        await reopen(length)
     assert alien.read_text() == "mine"
 
 
-def test_a_restart_finds_everything_and_counts_it(tmp_path: Path) -> None:
+@pytest.mark.asyncio
+async def test_a_restart_finds_everything_and_counts_it(tmp_path: Path) -> None:
     sizes = [1, 1000, 70_000, 1 << 20]
 
     async def fill() -> int:
@@ -151,23 +147,21 @@ def test_a_restart_finds_everything_and_counts_it(tmp_path: Path) -> None:
             for number, nbytes in enumerate(sizes):
                 await expect(tier, key(number), content(number, nbytes))
 
-    asyncio.run(again(asyncio.run(fill())))
+    await again(await fill())
 
 
-def test_what_a_killed_server_left_over_is_removed(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with opened(tmp_path):
-            pass
-        leftover = tmp_path / "temporary" / f"{name_of(key_bytes(key(1)))}-4"
-        leftover.write_bytes(b"half an object")
-        alien = tmp_path / "temporary" / "notes.txt"
-        alien.write_bytes(b"")
-        async with opened(tmp_path):
-            assert not leftover.exists()
-            assert alien.exists()
-            assert bytes_in(tmp_path) == 0
-
-    asyncio.run(main())
+@pytest.mark.asyncio
+async def test_what_a_killed_server_left_over_is_removed(tmp_path: Path) -> None:
+    async with opened(tmp_path):
+        pass
+    leftover = tmp_path / "temporary" / f"{name_of(key_bytes(key(1)))}-4"
+    leftover.write_bytes(b"half an object")
+    alien = tmp_path / "temporary" / "notes.txt"
+    alien.write_bytes(b"")
+    async with opened(tmp_path):
+        assert not leftover.exists()
+        assert alien.exists()
+        assert bytes_in(tmp_path) == 0
 
 
 @pytest.mark.parametrize("place", ["temporary", "objects-v1", "objects-v1/ab"])
@@ -197,15 +191,13 @@ def test_a_link_in_the_place_of_the_lock_makes_no_file_elsewhere(tmp_path: Path)
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_two_servers_do_not_share_a_directory(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with opened(tmp_path):
-            with pytest.raises(UsageError, match="used by another server"):
-                FsTier(FsConfig(directory=tmp_path))
-        async with opened(tmp_path):
-            pass
-
-    asyncio.run(main())
+@pytest.mark.asyncio
+async def test_two_servers_do_not_share_a_directory(tmp_path: Path) -> None:
+    async with opened(tmp_path):
+        with pytest.raises(UsageError, match="used by another server"):
+            FsTier(FsConfig(directory=tmp_path))
+    async with opened(tmp_path):
+        pass
 
 
 def test_directories_that_cannot_be(tmp_path: Path) -> None:
@@ -235,54 +227,49 @@ async def there(tier: FsTier, *numbers: int) -> list[int]:
     return [n for n in numbers if tier._path_of(name_of(key_bytes(key(n)))).exists()]
 
 
-def test_the_oldest_use_goes_first(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with opened(tmp_path, ROOM_FOR_THREE) as tier:
-            await fill_three(tier)
-            await get(tier, key(0), 1000)
-            await tier.write(key(3), content(3, 1000))
-            assert await there(tier, 0, 1, 2, 3) == [0, 2, 3]
-            await tier.probe([key(2)])
-            await tier.write(key(4), content(4, 1000))
-            assert await there(tier, 0, 1, 2, 3, 4) == [2, 3, 4]
-            assert tier.stats.evicted == 2
-            assert tier.stats.used_bytes == bytes_in(tmp_path) == ROOM_FOR_THREE
-
-    asyncio.run(main())
+@pytest.mark.asyncio
+async def test_the_oldest_use_goes_first(tmp_path: Path) -> None:
+    async with opened(tmp_path, ROOM_FOR_THREE) as tier:
+        await fill_three(tier)
+        await get(tier, key(0), 1000)
+        await tier.write(key(3), content(3, 1000))
+        assert await there(tier, 0, 1, 2, 3) == [0, 2, 3]
+        await tier.probe([key(2)])
+        await tier.write(key(4), content(4, 1000))
+        assert await there(tier, 0, 1, 2, 3, 4) == [2, 3, 4]
+        assert tier.stats.evicted == 2
+        assert tier.stats.used_bytes == bytes_in(tmp_path) == ROOM_FOR_THREE
 
 
-def test_a_restart_does_not_overfill(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with opened(tmp_path, ROOM_FOR_THREE) as tier:
-            await fill_three(tier)
-        # Ages as a slow writer would have left them.
-        for number, age in ((1, 10), (2, 20), (0, 30)):
-            os.utime(file_of(tmp_path, key(number)), (age, age))
-        async with opened(tmp_path, ROOM_FOR_THREE) as tier:
-            assert tier.stats.used_bytes == bytes_in(tmp_path)
-            await tier.write(key(3), content(3, 1000))
-            assert await there(tier, 0, 1, 2, 3) == [0, 2, 3]
-            assert bytes_in(tmp_path) <= ROOM_FOR_THREE
-        async with opened(tmp_path, ROOM_FOR_THREE // 3) as tier:
-            assert await there(tier, 0, 1, 2, 3) == [3]
-            assert tier.stats.used_bytes == bytes_in(tmp_path)
-
-    asyncio.run(main())
+@pytest.mark.asyncio
+async def test_a_restart_does_not_overfill(tmp_path: Path) -> None:
+    async with opened(tmp_path, ROOM_FOR_THREE) as tier:
+        await fill_three(tier)
+    # Ages as a slow writer would have left them.
+    for number, age in ((1, 10), (2, 20), (0, 30)):
+        os.utime(file_of(tmp_path, key(number)), (age, age))
+    async with opened(tmp_path, ROOM_FOR_THREE) as tier:
+        assert tier.stats.used_bytes == bytes_in(tmp_path)
+        await tier.write(key(3), content(3, 1000))
+        assert await there(tier, 0, 1, 2, 3) == [0, 2, 3]
+        assert bytes_in(tmp_path) <= ROOM_FOR_THREE
+    async with opened(tmp_path, ROOM_FOR_THREE // 3) as tier:
+        assert await there(tier, 0, 1, 2, 3) == [3]
+        assert tier.stats.used_bytes == bytes_in(tmp_path)
 
 
-def test_what_does_not_fit_is_refused_and_costs_nothing(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with opened(tmp_path, ROOM_FOR_THREE) as tier:
-            await fill_three(tier)
-            with pytest.raises(TierError, match="no room"):
-                await tier.write(key(9), content(9, ROOM_FOR_THREE))
-            assert tier.stats.errors == 1
-            assert await there(tier, 0, 1, 2, 9) == [0, 1, 2]
-
-    asyncio.run(main())
+@pytest.mark.asyncio
+async def test_what_does_not_fit_is_refused_and_costs_nothing(tmp_path: Path) -> None:
+    async with opened(tmp_path, ROOM_FOR_THREE) as tier:
+        await fill_three(tier)
+        with pytest.raises(TierError, match="no room"):
+            await tier.write(key(9), content(9, ROOM_FOR_THREE))
+        assert tier.stats.errors == 1
+        assert await there(tier, 0, 1, 2, 9) == [0, 1, 2]
 
 
-def test_the_capacity_holds_at_every_moment(tmp_path: Path) -> None:
+@pytest.mark.asyncio
+async def test_the_capacity_holds_at_every_moment(tmp_path: Path) -> None:
     capacity_bytes = 60_000
     seen = []
 
@@ -294,97 +281,84 @@ def test_the_capacity_holds_at_every_moment(tmp_path: Path) -> None:
                 await tier.write(key(number), content(number, chance.randrange(1, 15_000)))
             seen.append(bytes_in(tmp_path))
 
-    async def main() -> None:
-        async with opened(tmp_path, capacity_bytes) as tier:
-            await asyncio.gather(*(work(tier, seed) for seed in range(6)))
-            assert max(seen) <= capacity_bytes
-            assert tier.stats.used_bytes == bytes_in(tmp_path)
-            assert tier.stats.objects == len(files_in(tmp_path))
-            assert not len(tier._locks)
-
-    asyncio.run(main())
+    async with opened(tmp_path, capacity_bytes) as tier:
+        await asyncio.gather(*(work(tier, seed) for seed in range(6)))
+        assert max(seen) <= capacity_bytes
+        assert tier.stats.used_bytes == bytes_in(tmp_path)
+        assert tier.stats.objects == len(files_in(tmp_path))
+        assert not len(tier._locks)
 
 
 # What happens at the same time.
 
 
-def test_a_corrupt_file_that_was_replaced_meanwhile_is_kept(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with opened(tmp_path) as tier:
-            await tier.write(key(1), content(1, SMALL))
-            path = file_of(tmp_path, key(1))
-            sound = path.read_bytes()
-            replace_file(path, sound[:-1] + b"?")
-            async with tier._locks.of(path.name):
-                read = asyncio.ensure_future(get(tier, key(1), SMALL))
-                while not tier.stats.corrupt:
-                    await asyncio.wait([read], timeout=0.001)
-                new = tmp_path / "new"
-                replace_file(new, sound)
-                os.rename(new, path)
-            with pytest.raises(TierMissError):
-                await read
-            await expect(tier, key(1), content(1, SMALL))
-
-    asyncio.run(main())
+@pytest.mark.asyncio
+async def test_a_corrupt_file_that_was_replaced_meanwhile_is_kept(tmp_path: Path) -> None:
+    async with opened(tmp_path) as tier:
+        await tier.write(key(1), content(1, SMALL))
+        path = file_of(tmp_path, key(1))
+        sound = path.read_bytes()
+        replace_file(path, sound[:-1] + b"?")
+        async with tier._locks.of(path.name):
+            read = asyncio.ensure_future(get(tier, key(1), SMALL))
+            while not tier.stats.corrupt:
+                await asyncio.wait([read], timeout=0.001)
+            new = tmp_path / "new"
+            replace_file(new, sound)
+            os.rename(new, path)
+        with pytest.raises(TierMissError):
+            await read
+        await expect(tier, key(1), content(1, SMALL))
 
 
-def test_an_object_that_is_written_again_while_it_is_evicted_stays(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with opened(tmp_path, ROOM_FOR_THREE) as tier:
-            await fill_three(tier)
-            async with tier._locks.of(name_of(key_bytes(key(0)))):
-                both = [
-                    asyncio.ensure_future(tier.write(key(0), content(10, 500))),
-                    asyncio.ensure_future(tier.write(key(3), content(3, 900))),
-                ]
-                await asyncio.wait(both, timeout=0.05)
-                assert not any(write.done() for write in both)
-            await asyncio.gather(*both)
-            await expect(tier, key(0), content(10, 500))
-            await expect(tier, key(3), content(3, 900))
-            assert tier.stats.used_bytes == bytes_in(tmp_path) <= ROOM_FOR_THREE
-
-    asyncio.run(main())
+@pytest.mark.asyncio
+async def test_an_object_that_is_written_again_while_it_is_evicted_stays(tmp_path: Path) -> None:
+    async with opened(tmp_path, ROOM_FOR_THREE) as tier:
+        await fill_three(tier)
+        async with tier._locks.of(name_of(key_bytes(key(0)))):
+            both = [
+                asyncio.ensure_future(tier.write(key(0), content(10, 500))),
+                asyncio.ensure_future(tier.write(key(3), content(3, 900))),
+            ]
+            await asyncio.wait(both, timeout=0.05)
+            assert not any(write.done() for write in both)
+        await asyncio.gather(*both)
+        await expect(tier, key(0), content(10, 500))
+        await expect(tier, key(3), content(3, 900))
+        assert tier.stats.used_bytes == bytes_in(tmp_path) <= ROOM_FOR_THREE
 
 
-def test_writes_of_one_key_take_turns(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with opened(tmp_path) as tier:
-            async with tier._locks.of(name_of(key_bytes(key(1)))):
-                write = asyncio.ensure_future(tier.write(key(1), content(1, 500)))
-                await tier.write(key(2), content(2, 500))
-                await asyncio.wait([write], timeout=0.02)
-                assert not write.done()
+@pytest.mark.asyncio
+async def test_writes_of_one_key_take_turns(tmp_path: Path) -> None:
+    async with opened(tmp_path) as tier:
+        async with tier._locks.of(name_of(key_bytes(key(1)))):
+            write = asyncio.ensure_future(tier.write(key(1), content(1, 500)))
+            await tier.write(key(2), content(2, 500))
+            await asyncio.wait([write], timeout=0.02)
+            assert not write.done()
+        await write
+        await expect(tier, key(1), content(1, 500))
+
+
+@pytest.mark.asyncio
+async def test_what_is_used_while_its_eviction_waits_is_not_evicted(tmp_path: Path) -> None:
+    async with opened(tmp_path, ROOM_FOR_THREE) as tier:
+        await fill_three(tier)
+        async with tier._locks.of(name_of(key_bytes(key(0)))):
+            write = asyncio.ensure_future(tier.write(key(3), content(3, 1000)))
+            await asyncio.wait([write], timeout=0.02)
+            assert await tier.probe([key(0)]) == 1
+        await write
+        assert await there(tier, 0, 1, 2, 3) == [0, 2, 3]
+
+
+@pytest.mark.asyncio
+async def test_whoever_waits_when_the_tier_closes_gets_an_error(tmp_path: Path) -> None:
+    async with opened(tmp_path) as tier:
+        async with tier._locks.of(name_of(key_bytes(key(1)))):
+            write = asyncio.ensure_future(tier.write(key(1), content(1, 500)))
+            await asyncio.sleep(0)
+            await tier.close()
+        with pytest.raises(TierError, match="closed"):
             await write
-            await expect(tier, key(1), content(1, 500))
-
-    asyncio.run(main())
-
-
-def test_what_is_used_while_its_eviction_waits_is_not_evicted(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with opened(tmp_path, ROOM_FOR_THREE) as tier:
-            await fill_three(tier)
-            async with tier._locks.of(name_of(key_bytes(key(0)))):
-                write = asyncio.ensure_future(tier.write(key(3), content(3, 1000)))
-                await asyncio.wait([write], timeout=0.02)
-                assert await tier.probe([key(0)]) == 1
-            await write
-            assert await there(tier, 0, 1, 2, 3) == [0, 2, 3]
-
-    asyncio.run(main())
-
-
-def test_whoever_waits_when_the_tier_closes_gets_an_error(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with opened(tmp_path) as tier:
-            async with tier._locks.of(name_of(key_bytes(key(1)))):
-                write = asyncio.ensure_future(tier.write(key(1), content(1, 500)))
-                await asyncio.sleep(0)
-                await tier.close()
-            with pytest.raises(TierError, match="closed"):
-                await write
-            assert bytes_in(tmp_path) == 0
-
-    asyncio.run(main())
+        assert bytes_in(tmp_path) == 0

@@ -16,100 +16,92 @@ pytestmark = pytest.mark.usefixtures("leak_free")
 PAGE = 4096
 
 
-def test_a_lease_goes_back_when_all_have_released_it() -> None:
-    async def main() -> None:
-        staging = Staging(4 * PAGE)
-        lease = await staging.lend(PAGE + 1)
-        assert staging.free_bytes == 2 * PAGE
-        lease.view[:] = b"x" * (PAGE + 1)
-        seen = os.pread(staging.descriptor, PAGE + 2, lease.offset)
-        assert seen == b"x" * (PAGE + 1) + b"\0"
-        lease.share()
-        lease.release()
-        assert staging.free_bytes == 2 * PAGE
-        lease.release()
-        assert staging.free_bytes == 4 * PAGE
-        staging.close()
-
-    asyncio.run(main())
+@pytest.mark.asyncio
+async def test_a_lease_goes_back_when_all_have_released_it() -> None:
+    staging = Staging(4 * PAGE)
+    lease = await staging.lend(PAGE + 1)
+    assert staging.free_bytes == 2 * PAGE
+    lease.view[:] = b"x" * (PAGE + 1)
+    seen = os.pread(staging.descriptor, PAGE + 2, lease.offset)
+    assert seen == b"x" * (PAGE + 1) + b"\0"
+    lease.share()
+    lease.release()
+    assert staging.free_bytes == 2 * PAGE
+    lease.release()
+    assert staging.free_bytes == 4 * PAGE
+    staging.close()
 
 
-def test_who_waits_is_served_in_turn() -> None:
-    async def main() -> None:
-        staging = Staging(4 * PAGE)
-        first = await staging.lend(3 * PAGE)
-        large = asyncio.ensure_future(staging.lend(4 * PAGE))
-        small = asyncio.ensure_future(staging.lend(PAGE))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert not small.done(), "one that would fit, but comes later"
-        first.release()
-        lease = await large
-        assert not small.done()
-        lease.release()
-        (await small).release()
-        assert staging.free_bytes == 4 * PAGE
-        staging.close()
-
-    asyncio.run(main())
+@pytest.mark.asyncio
+async def test_who_waits_is_served_in_turn() -> None:
+    staging = Staging(4 * PAGE)
+    first = await staging.lend(3 * PAGE)
+    large = asyncio.ensure_future(staging.lend(4 * PAGE))
+    small = asyncio.ensure_future(staging.lend(PAGE))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not small.done(), "one that would fit, but comes later"
+    first.release()
+    lease = await large
+    assert not small.done()
+    lease.release()
+    (await small).release()
+    assert staging.free_bytes == 4 * PAGE
+    staging.close()
 
 
-def test_who_waits_may_give_up() -> None:
-    async def main() -> None:
-        staging = Staging(PAGE)
-        first = await staging.lend(1)
-        waiting = [asyncio.ensure_future(staging.lend(1)) for _ in range(3)]
-        await asyncio.sleep(0)
-        waiting[0].cancel()
-        waiting[1].cancel()
-        first.release()
-        (await waiting[2]).release()
-        assert staging.free_bytes == PAGE
-        staging.close()
-
-    asyncio.run(main())
+@pytest.mark.asyncio
+async def test_who_waits_may_give_up() -> None:
+    staging = Staging(PAGE)
+    first = await staging.lend(1)
+    waiting = [asyncio.ensure_future(staging.lend(1)) for _ in range(3)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    waiting[1].cancel()
+    first.release()
+    (await waiting[2]).release()
+    assert staging.free_bytes == PAGE
+    staging.close()
 
 
-def test_what_never_fits_is_refused_at_once() -> None:
-    async def main() -> None:
-        staging = Staging(PAGE)
-        with pytest.raises(TierError, match="does not pass through a buffer of 4096"):
-            await staging.lend(PAGE + 1)
-        staging.close()
-
-    asyncio.run(main())
+@pytest.mark.asyncio
+async def test_what_never_fits_is_refused_at_once() -> None:
+    staging = Staging(PAGE)
+    with pytest.raises(TierError, match="does not pass through a buffer of 4096"):
+        await staging.lend(PAGE + 1)
+    staging.close()
 
 
-def test_memory_is_taken_as_it_is_used() -> None:
-    async def main() -> None:
-        staging = Staging(16 << 20)
-        assert blocks_of(staging) == 0
-        lease = await staging.lend(3 * PAGE)
-        lease.view[:] = bytes(3 * PAGE)
-        assert blocks_of(staging) * 512 == 3 * PAGE
-        lease.release()
-        staging.close()
-
-    asyncio.run(main())
+@pytest.mark.asyncio
+async def test_memory_is_taken_as_it_is_used() -> None:
+    staging = Staging(16 << 20)
+    assert blocks_of(staging) == 0
+    lease = await staging.lend(3 * PAGE)
+    lease.view[:] = bytes(3 * PAGE)
+    assert blocks_of(staging) * 512 == 3 * PAGE
+    lease.release()
+    staging.close()
 
 
 def blocks_of(staging: Staging) -> int:
     return os.fstat(staging.descriptor).st_blocks
 
 
-def test_work_in_time_gives_its_result_or_its_error() -> None:
+@pytest.mark.asyncio
+async def test_work_in_time_gives_its_result_or_its_error() -> None:
     async def answer() -> int:
         return 7
 
     async def fail() -> int:
         raise ValueError("of its own")
 
-    assert asyncio.run(within(5, "it", answer())) == 7
+    assert await within(5, "it", answer()) == 7
     with pytest.raises(ValueError, match="of its own"):
-        asyncio.run(within(5, "it", fail()))
+        await within(5, "it", fail())
 
 
-def test_late_work_is_cancelled_and_has_ended() -> None:
+@pytest.mark.asyncio
+async def test_late_work_is_cancelled_and_has_ended() -> None:
     ended = []
 
     async def late() -> None:
@@ -120,11 +112,12 @@ def test_late_work_is_cancelled_and_has_ended() -> None:
             ended.append(1)
 
     with pytest.raises(TierError, match=r"the read took longer than 0\.01 s"):
-        asyncio.run(within(0.01, "the read", late()))
+        await within(0.01, "the read", late())
     assert ended
 
 
-def test_a_cancelled_caller_waits_for_the_end_of_the_work() -> None:
+@pytest.mark.asyncio
+async def test_a_cancelled_caller_waits_for_the_end_of_the_work() -> None:
     ended = []
 
     async def stubborn() -> None:
@@ -134,15 +127,12 @@ def test_a_cancelled_caller_waits_for_the_end_of_the_work() -> None:
             await asyncio.sleep(0.01)
             ended.append(1)
 
-    async def main() -> None:
-        task = asyncio.ensure_future(within(60, "it", stubborn()))
-        for _ in range(3):
-            await asyncio.sleep(0)
-        for _ in range(2):
-            task.cancel()
-            await asyncio.sleep(0)
-        await asyncio.wait((task,))
-        assert task.cancelled()
-        assert ended
-
-    asyncio.run(main())
+    task = asyncio.ensure_future(within(60, "it", stubborn()))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    for _ in range(2):
+        task.cancel()
+        await asyncio.sleep(0)
+    await asyncio.wait((task,))
+    assert task.cancelled()
+    assert ended

@@ -80,18 +80,16 @@ async def opened(config: MooncakeConfig) -> AsyncIterator[MooncakeTier]:
             os.kill(tier.client_pid, 0)
 
 
+@pytest.mark.asyncio
 @pytest.mark.usefixtures("fake_store")
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_the_tier_conforms(check: Check, config: MooncakeConfig) -> None:
+async def test_the_tier_conforms(check: Check, config: MooncakeConfig) -> None:
     @asynccontextmanager
     async def open_tier() -> AsyncIterator[Tier]:
         async with opened(config) as tier:
             yield tier
 
-    async def main() -> None:
-        await check(open_tier)
-
-    asyncio.run(main())
+    await check(open_tier)
 
 
 def refused(config: MooncakeConfig, kind: type[HarnessError]) -> str:
@@ -160,149 +158,131 @@ DAMAGE += [f"flip {HEADER}", f"flip {HEADER + SIZE - 1}"]
 DAMAGE += ["cut 0", "cut 10", f"cut {HEADER}", f"cut {HEADER + SIZE - 1}", "-703"]
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize("wrong", DAMAGE, indirect=True)
-def test_what_is_not_what_was_written_is_a_miss(config: MooncakeConfig, wrong: str) -> None:
-    async def main() -> None:
-        async with opened(config) as tier:
-            await put(tier, key(1), content(1, SIZE))
-            with pytest.raises(TierMissError):
-                await get(tier, key(1), SIZE)
-            corrupt = 0 if wrong == "-703" else 1
-            assert (tier.stats.misses, tier.stats.corrupt) == (1, corrupt)
-
-    asyncio.run(main())
+async def test_what_is_not_what_was_written_is_a_miss(config: MooncakeConfig, wrong: str) -> None:
+    async with opened(config) as tier:
+        await put(tier, key(1), content(1, SIZE))
+        with pytest.raises(TierMissError):
+            await get(tier, key(1), SIZE)
+        corrupt = 0 if wrong == "-703" else 1
+        assert (tier.stats.misses, tier.stats.corrupt) == (1, corrupt)
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize("wrong", ["-707", "-800", "-12345"], indirect=True)
-def test_a_code_is_an_error_with_its_meaning(config: MooncakeConfig, wrong: str) -> None:
-    async def main() -> None:
-        async with opened(config) as tier:
-            await put(tier, key(1), content(1, SIZE))
-            with pytest.raises(TierError) as caught:
-                await get(tier, key(1), SIZE)
-            assert not isinstance(caught.value, TierMissError)
-            assert str(caught.value) == meaning_of(int(wrong))
-            assert tier.stats.errors == 1
-
-    asyncio.run(main())
+async def test_a_code_is_an_error_with_its_meaning(config: MooncakeConfig, wrong: str) -> None:
+    async with opened(config) as tier:
+        await put(tier, key(1), content(1, SIZE))
+        with pytest.raises(TierError) as caught:
+            await get(tier, key(1), SIZE)
+        assert not isinstance(caught.value, TierMissError)
+        assert str(caught.value) == meaning_of(int(wrong))
+        assert tier.stats.errors == 1
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize("wrong", ["full"], indirect=True)
-def test_a_full_store_refuses_after_some_tries(config: MooncakeConfig, wrong: str) -> None:
-    async def main() -> None:
-        async with opened(config) as tier:
-            with pytest.raises(TierError, match=r"has room.*\(Mooncake's code -200\); not stored"):
-                await put(tier, key(1), content(1, SIZE))
-            await expect_miss(tier, key(1), SIZE)
-
-    asyncio.run(main())
-
-
-@pytest.mark.parametrize("wrong", ["no master"], indirect=True)
-def test_a_probe_that_fails_is_no_miss(config: MooncakeConfig, wrong: str) -> None:
-    async def main() -> None:
-        async with opened(config) as tier:
-            with pytest.raises(TierError, match="the master cannot be reached"):
-                await tier.probe([key(1)])
-
-    asyncio.run(main())
-
-
-@pytest.mark.usefixtures("fake_store")
-def test_a_long_probe_takes_several_calls(config: MooncakeConfig) -> None:
-    async def main() -> None:
-        async with opened(config) as tier:
+async def test_a_full_store_refuses_after_some_tries(config: MooncakeConfig, wrong: str) -> None:
+    async with opened(config) as tier:
+        with pytest.raises(TierError, match=r"has room.*\(Mooncake's code -200\); not stored"):
             await put(tier, key(1), content(1, SIZE))
-            await put(tier, key(2), content(2, SIZE))
-            keys = [key(1)] * mooncake.PROBE_AT_ONCE * 2
-            assert await tier.probe(keys) == len(keys)
-            assert await tier.probe([*keys, key(2), key(3), key(1)]) == len(keys) + 1
+        await expect_miss(tier, key(1), SIZE)
 
-    asyncio.run(main())
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("wrong", ["no master"], indirect=True)
+async def test_a_probe_that_fails_is_no_miss(config: MooncakeConfig, wrong: str) -> None:
+    async with opened(config) as tier:
+        with pytest.raises(TierError, match="the master cannot be reached"):
+            await tier.probe([key(1)])
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("fake_store")
+async def test_a_long_probe_takes_several_calls(config: MooncakeConfig) -> None:
+    async with opened(config) as tier:
+        await put(tier, key(1), content(1, SIZE))
+        await put(tier, key(2), content(2, SIZE))
+        keys = [key(1)] * mooncake.PROBE_AT_ONCE * 2
+        assert await tier.probe(keys) == len(keys)
+        assert await tier.probe([*keys, key(2), key(3), key(1)]) == len(keys) + 1
 
 
 CRASHES = {"read crashes": "was killed by SIGSEGV", "read raises": "ended with exit code 1"}
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize("wrong", CRASHES, indirect=True)
-def test_a_crash_fails_what_waits_and_all_that_follows(config: MooncakeConfig, wrong: str) -> None:
-    async def main() -> None:
-        async with opened(config) as tier:
-            await put(tier, key(1), content(1, SIZE))
-            assert tier.is_healthy
-            reads = [asyncio.ensure_future(get(tier, key(1), SIZE)) for _ in range(3)]
-            for ended in await asyncio.gather(*reads, return_exceptions=True):
-                assert f"Mooncake's client {CRASHES[wrong]}; restart" in str(ended)
-            with pytest.raises(TierError, match="Mooncake's client"):
-                await tier.write(key(2), content(2, SIZE))
-            assert not tier.is_healthy
+async def test_a_crash_fails_what_waits_and_all_that_follows(
+    config: MooncakeConfig, wrong: str
+) -> None:
+    async with opened(config) as tier:
+        await put(tier, key(1), content(1, SIZE))
+        assert tier.is_healthy
+        reads = [asyncio.ensure_future(get(tier, key(1), SIZE)) for _ in range(3)]
+        for ended in await asyncio.gather(*reads, return_exceptions=True):
+            assert f"Mooncake's client {CRASHES[wrong]}; restart" in str(ended)
+        with pytest.raises(TierError, match="Mooncake's client"):
+            await tier.write(key(2), content(2, SIZE))
+        assert not tier.is_healthy
 
-    asyncio.run(main())
 
-
+@pytest.mark.asyncio
 @pytest.mark.parametrize("wrong", ["read hangs"], indirect=True)
-def test_a_library_that_hangs_costs_the_deadline_and_no_more(
+async def test_a_library_that_hangs_costs_the_deadline_and_no_more(
     config: MooncakeConfig, wrong: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor does it keep the end from coming, though the call is still under way then."""
 
-    async def main() -> None:
-        async with opened(config) as tier:
-            await put(tier, key(1), content(1, SIZE))
-            out = bytearray(SIZE)
-            with monkeypatch.context() as short:
-                short.setattr(mooncake, "CALL_S", 0.3)
-                with pytest.raises(TierError, match=r"the read took longer than 0\.3 s"):
-                    await tier.read(key(1), memoryview(out))
-            assert out == bytes(SIZE)
-            assert tier.stats.queued == 0
-            assert await tier.probe([key(1)]) == 1
-            started = time.monotonic()
-        assert time.monotonic() - started < mooncake_process.CLOSE_S
-
-    asyncio.run(main())
+    async with opened(config) as tier:
+        await put(tier, key(1), content(1, SIZE))
+        out = bytearray(SIZE)
+        with monkeypatch.context() as short:
+            short.setattr(mooncake, "CALL_S", 0.3)
+            with pytest.raises(TierError, match=r"the read took longer than 0\.3 s"):
+                await tier.read(key(1), memoryview(out))
+        assert out == bytes(SIZE)
+        assert tier.stats.queued == 0
+        assert await tier.probe([key(1)]) == 1
+        started = time.monotonic()
+    assert time.monotonic() - started < mooncake_process.CLOSE_S
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize("wrong", ["close hangs"], indirect=True)
-def test_a_close_that_hangs_is_killed(
+async def test_a_close_that_hangs_is_killed(
     config: MooncakeConfig, wrong: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mooncake_process, "CLOSE_S", 0.3)
 
-    async def main() -> None:
-        async with opened(config) as tier:
-            await put(tier, key(1), content(1, SIZE))
-
-    asyncio.run(main())
+    async with opened(config) as tier:
+        await put(tier, key(1), content(1, SIZE))
 
 
+@pytest.mark.asyncio
 @pytest.mark.usefixtures("fake_store")
-def test_objects_wait_for_room_in_the_buffer(config: MooncakeConfig) -> None:
+async def test_objects_wait_for_room_in_the_buffer(config: MooncakeConfig) -> None:
     small = MooncakeConfig(master=config.master, metadata=config.metadata, buffer_bytes=2 << 20)
 
-    async def main() -> None:
-        async with opened(small) as tier:
-            writes = [tier.write(key(number), content(number, 900_000)) for number in range(20)]
-            await asyncio.gather(*writes)
-            for number in range(20):
-                await expect(tier, key(number), content(number, 900_000))
-            with pytest.raises(TierError, match="does not pass through a buffer of 2097152"):
-                await tier.write(key(30), content(30, 2 << 20))
-
-    asyncio.run(main())
+    async with opened(small) as tier:
+        writes = [tier.write(key(number), content(number, 900_000)) for number in range(20)]
+        await asyncio.gather(*writes)
+        for number in range(20):
+            await expect(tier, key(number), content(number, 900_000))
+        with pytest.raises(TierError, match="does not pass through a buffer of 2097152"):
+            await tier.write(key(30), content(30, 2 << 20))
 
 
+@pytest.mark.asyncio
 @pytest.mark.usefixtures("fake_store")
-def test_the_numbers_remember_so_many_objects(
+async def test_the_numbers_remember_so_many_objects(
     config: MooncakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mooncake, "MAX_KNOWN", 3)
 
-    async def main() -> None:
-        async with opened(config) as tier:
-            for number in range(5):
-                await put(tier, key(number), content(number, 100))
-            assert tier.stats.objects == 3
-            await expect(tier, key(0), content(0, 100))
-
-    asyncio.run(main())
+    async with opened(config) as tier:
+        for number in range(5):
+            await put(tier, key(number), content(number, 100))
+        assert tier.stats.objects == 3
+        await expect(tier, key(0), content(0, 100))
