@@ -34,6 +34,50 @@ def test_a_short_round_passes(name: str) -> None:
     assert "PASS" in ended.stdout
 
 
+def measured(*options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "scripts/measure"), *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
+
+
+def test_measure_prints_the_figures_of_a_tree(tmp_path: Path) -> None:
+    for place, lines in {
+        "benchserver/a.py": 100,
+        "protocol/b.py": 20,
+        "tests/test_a.py": 60,
+    }.items():
+        path = tmp_path / place
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("def f():\n" + "    pass\n" * 9 + "\n" * (lines - 10))
+    (tmp_path / "protocol/__init__.py").touch()
+    printed = measured(str(tmp_path))
+    assert printed.returncode == 0, printed
+    assert printed.stdout.splitlines()[2:] == [
+        "| product | 2 | 120 | 60 / 100 | 10 / 10 / 10 | 0 of 2 | 0.50 |",
+        "| tests | 1 | 60 | 60 / 60 | 10 / 10 / 10 | 0 of 1 |  |",
+        "| scripts | - | - | - | - | - | - |",
+    ]
+
+
+def test_measure_prints_rooms_and_rings(tmp_path: Path) -> None:
+    (tmp_path / "benchserver/kv").mkdir(parents=True)
+    (tmp_path / "benchserver/run.py").write_text("import benchserver.kv.pool\n")
+    (tmp_path / "benchserver/kv/pool.py").write_text("import benchserver.run\n")
+    printed = measured(str(tmp_path), "--rooms")
+    assert printed.stdout.splitlines() == [
+        "benchserver/kv -> benchserver/run",
+        "benchserver/run -> benchserver/kv",
+        "2 rooms, 2 arrows, 2 rings",
+        "ring: benchserver/kv -> benchserver/run -> benchserver/kv",
+        "ring: benchserver/kv/pool.py -> benchserver/run.py -> benchserver/kv/pool.py",
+    ]
+
+
+def test_measure_refuses_a_folder_without_our_code(tmp_path: Path) -> None:
+    printed = measured(str(tmp_path))
+    assert printed.returncode == 2
+    assert "no Python files of ours" in printed.stderr
+
+
 def run_blind(name: str, *options: str) -> subprocess.CompletedProcess[str]:
     """Run a script where no CUDA device is visible."""
     return subprocess.run(

@@ -1,0 +1,12 @@
+"""Modules that have no test file of their own name, and why; tests/test_rules.py reads this.
+
+A module benchserver/a/b.py has its tests in tests/benchserver/a/test_b.py.  One that stands here
+has none: it holds nothing that could be right or wrong by itself, or its tests need more around it.
+"""
+
+from __future__ import annotations
+
+UNMIRRORED: dict[str, str] = {
+    "benchserver/reporter.py": "an interface: tested where it is implemented, in report/",
+}
+"""Place -> the reason, in a line."""
