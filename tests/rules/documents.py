@@ -1,9 +1,9 @@
 """Tables in our documents, read so that they can be compared with the code.
 
 docs/architecture.md names modules in the first column of tables headed `module` or `room`.  Where
-they lie is said above the table: by a heading that is a package's name, or by a line that ends in
-"in `folder/`:", a folder of benchserver.  In a cell, a name without a folder lies where the one
-before it does: `check/replies`, `transport`.
+they lie is said above the table: by a heading that is a package's name, or by a line that says
+"in `folder/`", a folder of benchserver, and ends in a colon.  In a cell, a name without a folder
+lies where the one before it does: `check/replies`, `transport`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tests.rules.source import PRODUCT, Source
 
 _IN_BACKQUOTES = re.compile(r"`([^`]+)`")
-_FOLDER_ABOVE = re.compile(r"in `([\w/]+)/`:$")
+_FOLDER_ABOVE = re.compile(r"in `([\w/]+)/`.*:$")
 _HEADING = re.compile(r"#+ +(\w+)$")
 
 

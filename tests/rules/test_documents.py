@@ -44,6 +44,12 @@ The server, in `refserver/`:
 |---|---|
 | `core` | the state |
 
+Its GPU side, in `refserver/gpu/`; it is loaded late:
+
+| module | owns |
+|---|---|
+| `watch` | a thread |
+
 | name | no table of modules |
 |---|---|
 | `nothing` | |
@@ -54,6 +60,7 @@ FILES = {
     "benchserver/kv/host/made.py": "",
     "benchserver/kv/host/laid.py": "",
     "benchserver/refserver/core.py": "",
+    "benchserver/refserver/gpu/watch.py": "",
 }
 
 
@@ -82,6 +89,7 @@ def test_places_are_named_by_folder_and_cell() -> None:
         "benchserver/kv/host/made.py",
         "benchserver/kv/host/laid.py",
         "benchserver/refserver/core.py",
+        "benchserver/refserver/gpu/watch.py",
     ]
 
 
