@@ -7,6 +7,19 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from benchserver.errors import UsageError, one_line
+from benchserver.refserver.defaults import (
+    DEFAULT_CHUNK_TOKENS,
+    DEFAULT_EVICTION_RATIO,
+    DEFAULT_EVICTION_TRIGGER_WATERMARK,
+    DEFAULT_HOST,
+    DEFAULT_L1_READ_TTL_S,
+    DEFAULT_L1_WRITE_TTL_S,
+    DEFAULT_RELEASE,
+    DEFAULT_SESSION_TTL_S,
+    DEFAULT_WORKER_REAP_TIMEOUT_S,
+    DEFAULT_WORKER_REGISTRATION_GRACE_S,
+)
+from benchserver.refserver.store.freelist import ALIGN_BYTES
 from benchserver.refserver.tiers.url import parse_tier_url
 from protocol.dialects import Dialect, dialect_of, known_releases
 from protocol.httpapi import token_problem
@@ -18,16 +31,11 @@ ENGINE_NAME = "bench-server"
 VERSION_SUFFIX = "-embedded"
 """Behind the release in the answer of `/version`: says who is speaking."""
 
-DEFAULT_RELEASE = "0.5.6"
-
 FIRST_CUDA_RELEASE = "0.5.6"
 """Before it, a descriptor of a GPU tensor is a pickle, which is not read here."""
 
 POOL_PREFIX = "lmcache_l1_pool_"
 """Stock servers name their shared pool with it (0.4.7 to 0.5.6)."""
-
-ALIGN_BYTES = 4096
-"""Objects start at multiples of a page, as in the real server's default."""
 
 MAX_CHUNK_TOKENS = 1 << 20
 """A chunk of a million tokens is nobody's."""
@@ -66,11 +74,11 @@ class ServerConfig:
 
     l1_bytes: int
     release: str = DEFAULT_RELEASE
-    host: str = "127.0.0.1"
+    host: str = DEFAULT_HOST
     port: int = 0
-    http_host: str = "127.0.0.1"
+    http_host: str = DEFAULT_HOST
     http_port: int = 0
-    chunk_size: int = 256
+    chunk_size: int = DEFAULT_CHUNK_TOKENS
     transfer_mode: TransferMode = "auto"
     shm_name: str = ""
     l2: tuple[str, ...] = ()
@@ -80,15 +88,15 @@ class ServerConfig:
     faults: tuple[str, ...] = ()
     gpu: bool = False
     """Be ready for GPU clients from the start, or do not start; else when the first registers."""
-    worker_reap_timeout_s: float = 120.0
+    worker_reap_timeout_s: float = DEFAULT_WORKER_REAP_TIMEOUT_S
     """Silence after which a client that has PINGed is unregistered; 0: never, nor any other."""
-    worker_registration_grace_s: float = 3600.0
+    worker_registration_grace_s: float = DEFAULT_WORKER_REGISTRATION_GRACE_S
     """The same for a client that never PINGed."""
-    session_ttl_s: float = 600.0
-    l1_write_ttl_s: int = 600
-    l1_read_ttl_s: int = 300
-    eviction_trigger_watermark: float = 0.8
-    eviction_ratio: float = 0.2
+    session_ttl_s: float = DEFAULT_SESSION_TTL_S
+    l1_write_ttl_s: int = DEFAULT_L1_WRITE_TTL_S
+    l1_read_ttl_s: int = DEFAULT_L1_READ_TTL_S
+    eviction_trigger_watermark: float = DEFAULT_EVICTION_TRIGGER_WATERMARK
+    eviction_ratio: float = DEFAULT_EVICTION_RATIO
     """Shares: of the memory that is used, and of the number of objects."""
     http_token: str = field(default="", repr=False)
     """What HTTP requests must bring, /healthcheck excepted; "": nothing."""
@@ -144,11 +152,6 @@ class ServerConfig:
             raise UsageError(
                 f"--shm-name is {self.shm_name!r}, expected at most 200 of A-Z a-z 0-9 _ . -"
             )
-        if self.faults:
-            # Loaded here: a fault knows the whole server, and so this module.
-            from benchserver.refserver.faults.parser import parse_switches
-
-            parse_switches(self.faults)
 
     def _check_addresses(self) -> None:
         for name in ("host", "http_host"):

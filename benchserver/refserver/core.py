@@ -14,11 +14,12 @@ from benchserver.refserver.config import ServerConfig
 from benchserver.refserver.copier import Copier
 from benchserver.refserver.gpu.runtime import CudaRuntime
 from benchserver.refserver.journal import Journal
+from benchserver.refserver.objectkey import ObjectKey, object_key
 from benchserver.refserver.refusal import RefusalError
 from benchserver.refserver.registry import MAX_WORLD_SIZE, Registry
 from benchserver.refserver.sessions import Scope, Session, Sessions
 from benchserver.refserver.store.arena import Arena
-from benchserver.refserver.store.cache import Cache, ObjectKey, Reservation, Slot
+from benchserver.refserver.store.cache import Cache, Reservation, Slot
 from benchserver.refserver.store.hashing import ROOT, ChunkNamer
 from benchserver.refserver.tiers.backing import Backing
 from protocol.keys import CacheKey, model_name_problem
@@ -145,8 +146,3 @@ def _check_world(key: CacheKey) -> None:
     """Raise RefusalError for a world whose ranks nobody could walk through."""
     if key.world_size > MAX_WORLD_SIZE:
         raise RefusalError(f"world_size is {key.world_size}, expected at most {MAX_WORLD_SIZE}")
-
-
-def object_key(key: CacheKey, chunk_hash: bytes, rank: int, group: int) -> ObjectKey:
-    """Return the identity of one kernel group's part of one chunk of one rank."""
-    return ObjectKey(chunk_hash, key.model_name, key.world_size, rank, key.cache_salt, group)

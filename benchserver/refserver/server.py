@@ -49,16 +49,18 @@ async def serve(
     """Run a server until `stop` is set or this is cancelled.
 
     `on_ready(rpc_port, http_port)` is called once both ports answer, unless `stop` is set while
-    torch is loaded.  `journal` takes lines for who runs it, and may not block.  Raises FatalError
-    if the server cannot start.  Threads, mappings, sockets and the segment are gone at the end,
-    however it comes; but for what is stuck in CUDA or still loads torch
-    (`gpu.runtime.must_leave_at_once`).
+    torch is loaded.  `journal` takes the lines of the log, and may not block.  Raises UsageError
+    for an unknown fault, before anything is opened, and FatalError if the server cannot start.
+    At the end, however it comes, threads, mappings, sockets and the segment are gone, except
+    what is stuck in CUDA or still loads torch (`gpu.runtime.must_leave_at_once`).
     """
-    # Loaded here: whoever only configures a server needs neither zmq nor aiohttp.
+    # Loaded here: a program that only configures a server needs neither zmq nor aiohttp.
     from benchserver.refserver.faults.board import Switchboard
+    from benchserver.refserver.faults.parser import parse_switches
     from benchserver.refserver.front.http import HttpServer
     from benchserver.refserver.front.rpc import RpcServer
 
+    parse_switches(config.faults)
     async with AsyncExitStack() as cleanup:
         core = _open_core(config, clock or RealClock(), journal, cleanup)
         cleanup.callback(_journal_loop_errors(core.journal))

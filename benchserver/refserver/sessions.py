@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from benchserver.clock import NS_PER_S
+from benchserver.refserver.defaults import DEFAULT_SESSION_TTL_S
 from benchserver.refserver.store.hashing import ROOT, Chain, chain
 
-SESSION_TTL_NS = 600 * NS_PER_S
+SESSION_TTL_NS = round(DEFAULT_SESSION_TTL_S * NS_PER_S)
 """The default, counted from creation (0.5.6); results that nobody asks for live as long."""
 
 MAX_SESSIONS = 1 << 16

@@ -11,20 +11,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from benchserver.clock import NS_PER_S
-
-REAP_PINGED_NS = 120 * NS_PER_S
-REAP_SILENT_NS = 3600 * NS_PER_S
-"""The defaults: a client that has PINGed is given up after 120 s of silence, another after an
-hour (0.5.6)."""
+from benchserver.refserver.defaults import (
+    DEFAULT_WORKER_REAP_TIMEOUT_S,
+    DEFAULT_WORKER_REGISTRATION_GRACE_S,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
     """How long clients may be silent before they are unregistered."""
 
-    pinged_ns: int = REAP_PINGED_NS
+    pinged_ns: int = round(DEFAULT_WORKER_REAP_TIMEOUT_S * NS_PER_S)
     """Of one that has PINGed; 0: nobody is ever given up."""
-    silent_ns: int = REAP_SILENT_NS
+    silent_ns: int = round(DEFAULT_WORKER_REGISTRATION_GRACE_S * NS_PER_S)
 
 
 @dataclass(slots=True, kw_only=True)

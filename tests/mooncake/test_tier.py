@@ -17,7 +17,7 @@ import pytest
 
 from benchserver.clock import RealClock
 from benchserver.errors import FatalError
-from benchserver.refserver.store.cache import ObjectKey
+from benchserver.refserver.objectkey import ObjectKey
 from benchserver.refserver.tiers.mooncake.process import START_S
 from benchserver.refserver.tiers.mooncake.tier import CALL_S, MooncakeTier
 from benchserver.refserver.tiers.tier import Tier, TierError, TierMissError

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from benchserver.refserver.config import ALIGN_BYTES
 from benchserver.refserver.faults.call import Call
 from benchserver.refserver.faults.fault import Act, instead
 from benchserver.refserver.faults.pages import is_done
 from benchserver.refserver.faults.transfers import done
+from benchserver.refserver.objectkey import ObjectKey
 from benchserver.refserver.refusal import RefusalError
-from benchserver.refserver.store.cache import ObjectKey
+from benchserver.refserver.store.freelist import ALIGN_BYTES
 from protocol.dialects import V056
 from protocol.ops import Op
 

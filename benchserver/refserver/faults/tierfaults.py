@@ -16,7 +16,7 @@ from benchserver.refserver.faults.call import Active
 from benchserver.refserver.tiers.tier import Tier, TierError, TierMissError, TierStats
 
 if TYPE_CHECKING:
-    from benchserver.refserver.store.cache import ObjectKey
+    from benchserver.refserver.objectkey import ObjectKey
 
 _NOISE = b"\xa5"
 

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from benchserver.refserver.store.cache import Cache, ObjectKey
+from benchserver.refserver.objectkey import ObjectKey
+from benchserver.refserver.store.cache import Cache
 from protocol.httpapi import kv_rank
 from protocol.keys import FORBIDDEN_IN_MODEL_NAME, FORBIDDEN_IN_SALT, MAX_SALT_CHARS
 from protocol.values import clip, is_int

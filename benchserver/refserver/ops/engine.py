@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from benchserver.refserver.core import Core, Handler
+from benchserver.refserver.objectkey import ObjectKey
 from benchserver.refserver.refusal import RefusalError, refused_registration
 from benchserver.refserver.registry import EngineInstance, parse_engine_instance
 from benchserver.refserver.store.arena import Arena
-from benchserver.refserver.store.cache import ObjectKey, Slot
+from benchserver.refserver.store.cache import Slot
 from protocol.errors import RemoteProtocolError
 from protocol.keys import CacheKey
 from protocol.messages import VOID, PoolInfo, RetrievePlan, StorePlan

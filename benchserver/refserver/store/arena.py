@@ -1,12 +1,11 @@
-"""Where chunk objects lie: one block of memory, and which parts of it are free.
+"""Where chunk objects lie: one block of memory.
 
-`Arena` owns the memory: private, or a POSIX shared-memory segment that clients map.
-`FreeList` is pure arithmetic: first fit over page-aligned extents.
+It is private, or a POSIX shared-memory segment that clients map.  Which parts of it are free,
+`freelist` knows.
 """
 
 from __future__ import annotations
 
-import bisect
 import mmap
 import os
 from collections.abc import Callable
@@ -16,64 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from benchserver.errors import FatalError
-from benchserver.refserver.config import ALIGN_BYTES
 from benchserver.refserver.store.segments import create_segment, unlink_segment
 
 Bytes = npt.NDArray[np.uint8]
-
-NO_ROOM = -1
-"""Answer of `FreeList.take` where no free extent is large enough."""
-
-
-def aligned(nbytes: int) -> int:
-    """Return the size that an object of `nbytes` takes in the arena."""
-    return -(-nbytes // ALIGN_BYTES) * ALIGN_BYTES
-
-
-class FreeList:
-    """The free extents of an arena, sorted by offset, never adjacent."""
-
-    def __init__(self, capacity_bytes: int) -> None:
-        self.capacity_bytes = capacity_bytes // ALIGN_BYTES * ALIGN_BYTES
-        self.free_bytes = self.capacity_bytes
-        self._offsets = [0]
-        self._sizes = [self.capacity_bytes]
-
-    def take(self, nbytes: int) -> int:
-        """Take the first extent that fits and return its offset, or NO_ROOM."""
-        size = aligned(nbytes)
-        for index, free in enumerate(self._sizes):
-            if free >= size:
-                return self._cut(index, size)
-        return NO_ROOM
-
-    def give(self, offset: int, nbytes: int) -> None:
-        """Give back what `take` returned for the same number of bytes."""
-        size = aligned(nbytes)
-        self.free_bytes += size
-        index = bisect.bisect(self._offsets, offset)
-        self._offsets.insert(index, offset)
-        self._sizes.insert(index, size)
-        self._join(index)
-        if index:
-            self._join(index - 1)
-
-    def _cut(self, index: int, size: int) -> int:
-        offset = self._offsets[index]
-        self.free_bytes -= size
-        self._offsets[index] += size
-        self._sizes[index] -= size
-        if not self._sizes[index]:
-            del self._offsets[index], self._sizes[index]
-        return offset
-
-    def _join(self, index: int) -> None:
-        """Join an extent with its right neighbour if they touch."""
-        if index + 1 >= len(self._offsets):
-            return
-        if self._offsets[index] + self._sizes[index] == self._offsets[index + 1]:
-            self._sizes[index] += self._sizes[index + 1]
-            del self._offsets[index + 1], self._sizes[index + 1]
 
 
 class Arena:

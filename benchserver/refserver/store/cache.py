@@ -23,13 +23,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from benchserver.clock import NS_PER_S
-from benchserver.refserver.store.arena import NO_ROOM, FreeList, aligned
+from benchserver.refserver.defaults import (
+    DEFAULT_EVICTION_RATIO,
+    DEFAULT_EVICTION_TRIGGER_WATERMARK,
+    DEFAULT_L1_READ_TTL_S,
+    DEFAULT_L1_WRITE_TTL_S,
+)
+from benchserver.refserver.objectkey import ObjectKey
+from benchserver.refserver.store.freelist import NO_ROOM, FreeList, aligned
 
-READ_LOCK_TTL_NS = 300 * NS_PER_S
-WRITE_TTL_NS = 600 * NS_PER_S
-EVICTION_WATERMARK = 0.8
-EVICTION_RATIO = 0.2
-"""The four are the real server's defaults (0.5.6); the ratio is of the number of objects."""
+READ_LOCK_TTL_NS = DEFAULT_L1_READ_TTL_S * NS_PER_S
+WRITE_TTL_NS = DEFAULT_L1_WRITE_TTL_S * NS_PER_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,23 +42,8 @@ class CachePolicy:
 
     read_ttl_ns: int = READ_LOCK_TTL_NS
     write_ttl_ns: int = WRITE_TTL_NS
-    watermark: float = EVICTION_WATERMARK
-    eviction_ratio: float = EVICTION_RATIO
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectKey:
-    """What makes two chunk objects the same.
-
-    `group` is the object group: the index of the kernel group whose bytes the object holds.
-    """
-
-    chunk_hash: bytes
-    model_name: str
-    world_size: int
-    rank: int
-    salt: str
-    group: int = 0
+    watermark: float = DEFAULT_EVICTION_TRIGGER_WATERMARK
+    eviction_ratio: float = DEFAULT_EVICTION_RATIO
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

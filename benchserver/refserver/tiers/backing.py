@@ -21,8 +21,9 @@ from typing import Any
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.refserver.config import L2Write
 from benchserver.refserver.journal import Journal
+from benchserver.refserver.objectkey import ObjectKey
 from benchserver.refserver.store.arena import Arena
-from benchserver.refserver.store.cache import Cache, ObjectKey, Reservation, Slot
+from benchserver.refserver.store.cache import Cache, Reservation, Slot
 from benchserver.refserver.tiers.tier import Tier, TierError
 
 Row = Sequence[ObjectKey]

@@ -6,7 +6,7 @@ import hashlib
 import re
 import struct
 
-from benchserver.refserver.store.cache import ObjectKey
+from benchserver.refserver.objectkey import ObjectKey
 
 NAME_BYTES = 16
 NAME = re.compile(rf"[0-9a-f]{{{2 * NAME_BYTES}}}")

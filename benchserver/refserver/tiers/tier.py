@@ -19,12 +19,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from benchserver.refserver.objectkey import ObjectKey
 from benchserver.refserver.tiers.config import UNLIMITED
-
-if TYPE_CHECKING:
-    from benchserver.refserver.store.cache import ObjectKey
 
 
 class TierError(Exception):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from benchserver.refserver.store.cache import ObjectKey
+from benchserver.refserver.objectkey import ObjectKey
 from protocol.handles import CPU_EVENT_STUB, CpuShmHandle
 from protocol.keys import CacheKey
 from protocol.messages import VOID, TransferResult

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchserver.refserver.store.cache import ObjectKey
+from benchserver.refserver.objectkey import ObjectKey
 from benchserver.refserver.tiers.config import FsConfig
 from benchserver.refserver.tiers.fs.objectfile import NewFile, write_object
 from benchserver.refserver.tiers.fs.tier import FsTier

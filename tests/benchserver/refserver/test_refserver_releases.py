@@ -17,7 +17,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from benchserver.errors import UsageError
-from benchserver.refserver.config import DEFAULT_RELEASE, ServerConfig, spoken_releases
+from benchserver.refserver.config import ServerConfig, spoken_releases
+from benchserver.refserver.defaults import DEFAULT_RELEASE
 from benchserver.refserver.front.http import _BadRequestError, _checksum_query
 from benchserver.refserver.front.rpc import in_order_of_handlers
 from benchserver.refserver.refusal import RefusalError

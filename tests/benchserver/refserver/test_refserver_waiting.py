@@ -12,12 +12,13 @@ import pytest
 
 from benchserver.refserver.core import Core
 from benchserver.refserver.front.status import status_document
+from benchserver.refserver.objectkey import ObjectKey
 from benchserver.refserver.ops import lookup as lookup_ops
 from benchserver.refserver.ops.engine import EngineOps
 from benchserver.refserver.ops.mapped import MappedOps
 from benchserver.refserver.refusal import RefusalError
 from benchserver.refserver.store.arena import Arena
-from benchserver.refserver.store.cache import Cache, ObjectKey
+from benchserver.refserver.store.cache import Cache
 from benchserver.refserver.tiers.backing import Backing
 from protocol.handles import CPU_EVENT_STUB
 from protocol.messages import VOID

@@ -27,7 +27,7 @@ from itertools import count
 from pathlib import Path
 
 from benchserver.errors import UsageError, os_reason
-from benchserver.refserver.store.cache import ObjectKey
+from benchserver.refserver.objectkey import ObjectKey
 from benchserver.refserver.tiers.config import FsConfig
 from benchserver.refserver.tiers.framing import FORMAT_VERSION, MAX_KEY_BYTES, header_bytes
 from benchserver.refserver.tiers.fs.keylocks import KeyLocks

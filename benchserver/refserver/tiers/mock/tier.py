@@ -27,7 +27,7 @@ from itertools import takewhile
 import numpy as np
 
 from benchserver.clock import Clock
-from benchserver.refserver.store.cache import ObjectKey
+from benchserver.refserver.objectkey import ObjectKey
 from benchserver.refserver.tiers.config import MockConfig
 from benchserver.refserver.tiers.lru import Lru
 from benchserver.refserver.tiers.mock.blobs import Blob, Blobs

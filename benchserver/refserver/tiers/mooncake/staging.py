@@ -14,7 +14,8 @@ import mmap
 import os
 
 from benchserver.errors import FatalError
-from benchserver.refserver.store.arena import NO_ROOM, FreeList, unmap
+from benchserver.refserver.store.arena import unmap
+from benchserver.refserver.store.freelist import NO_ROOM, FreeList
 from benchserver.refserver.tiers.tier import TierError
 
 

@@ -36,7 +36,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from benchserver.refserver.store.cache import ObjectKey
+from benchserver.refserver.objectkey import ObjectKey
 from benchserver.refserver.tiers.config import MooncakeConfig
 from benchserver.refserver.tiers.framing import (
     FORMAT_VERSION,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import string
 
 import pytest
@@ -15,6 +17,8 @@ from benchserver.refserver.faults.moments import EVERY_CALL, Turns
 from benchserver.refserver.faults.parser import MAX_SWITCHES, Switch, parse_switch, parse_switches
 from benchserver.refserver.faults.settings import ALL_OPS, EVERY_RANK, LAST, PARAMS, Settings, Step
 from benchserver.refserver.faults.table import FAULTS
+from benchserver.refserver.server import serve
+from benchserver.refserver.store.arena import create_shared
 from protocol.ops import Op
 
 
@@ -98,9 +102,26 @@ def test_too_many_at_once() -> None:
         parse_switches(["leak_session"] * (MAX_SWITCHES + 1))
 
 
-def test_a_server_is_not_configured_with_a_mistake() -> None:
-    with pytest.raises(UsageError, match="no such fault"):
-        ServerConfig(l1_bytes=1 << 20, faults=("flip_byte", "nonsense"))
+@pytest.mark.asyncio
+async def test_a_server_is_not_started_with_a_mistake() -> None:
+    config = ServerConfig(
+        l1_bytes=1 << 20,
+        shm_name=f"parser-test-{os.getpid()}",
+        faults=("flip_byte", "nonsense"),
+    )
+    said = list[object]()
+    taken = create_shared(config.pool_name, 1 << 12)  # opening the pool would fail with FatalError
+    try:
+        with pytest.raises(UsageError, match="no such fault"):
+            await serve(
+                config,
+                on_ready=lambda *ports: said.append(ports),
+                stop=asyncio.Event(),
+                journal=said.append,
+            )
+    finally:
+        taken.close()
+    assert not said
 
 
 def read(text: str) -> Switch | UsageError:

@@ -11,7 +11,7 @@ from benchserver.clock import NS_PER_S, VirtualClock
 from benchserver.errors import UsageError
 from benchserver.refserver.faults.table import FAULTS
 from benchserver.refserver.faults.tierfaults import AlteredTier
-from benchserver.refserver.store.cache import ObjectKey
+from benchserver.refserver.objectkey import ObjectKey
 from benchserver.refserver.tiers.backing import Backing
 from benchserver.refserver.tiers.tier import TierError, TierMissError
 from protocol.messages import VOID

@@ -15,7 +15,8 @@ from benchserver.refserver.front.objects import (
     parse_deletion,
     refuse_listing,
 )
-from benchserver.refserver.store.cache import Cache, ObjectKey
+from benchserver.refserver.objectkey import ObjectKey
+from benchserver.refserver.store.cache import Cache
 from benchserver.refserver.store.hashing import ROOT, ChunkNamer
 from protocol.httpapi import OBJECTS_PATH, delete_body, kv_rank, parse_deleted
 from tests.httpstage import CHUNK, MODEL, Engine, Site, engine_of, serving

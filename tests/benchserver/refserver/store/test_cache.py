@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from benchserver.refserver.config import ALIGN_BYTES
+from benchserver.refserver.objectkey import ObjectKey
 from benchserver.refserver.store.cache import (
     READ_LOCK_TTL_NS,
     WRITE_TTL_NS,
     Cache,
     CachePolicy,
-    ObjectKey,
     Reservation,
     Slot,
 )
+from benchserver.refserver.store.freelist import ALIGN_BYTES
 
 
 def key(chunk: int, rank: int = 0, world_size: int = 1, salt: str = "") -> ObjectKey:

@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager
 
 import pytest
 
-from benchserver.refserver.store.cache import ObjectKey
+from benchserver.refserver.objectkey import ObjectKey
 from benchserver.refserver.tiers.tier import Tier, TierError, TierMissError
 
 OpenTier = Callable[[], AbstractAsyncContextManager[Tier]]

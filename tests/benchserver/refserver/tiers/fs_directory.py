@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from benchserver.refserver.store.cache import ObjectKey
+from benchserver.refserver.objectkey import ObjectKey
 from benchserver.refserver.tiers.config import UNLIMITED, FsConfig
 from benchserver.refserver.tiers.fs.tier import FsTier
 from benchserver.refserver.tiers.keyname import key_bytes, name_of

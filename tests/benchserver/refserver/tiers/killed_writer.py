@@ -16,7 +16,7 @@ import sys
 from itertools import count
 from pathlib import Path
 
-from benchserver.refserver.store.cache import ObjectKey
+from benchserver.refserver.objectkey import ObjectKey
 from benchserver.refserver.tiers.config import FsConfig
 from benchserver.refserver.tiers.fs.tier import FsTier
 

@@ -10,8 +10,9 @@ import pytest
 from benchserver.clock import VirtualClock
 from benchserver.refserver.config import L2Write
 from benchserver.refserver.journal import Journal
+from benchserver.refserver.objectkey import ObjectKey
 from benchserver.refserver.store.arena import Arena, open_private
-from benchserver.refserver.store.cache import Cache, ObjectKey
+from benchserver.refserver.store.cache import Cache
 from benchserver.refserver.tiers import backing
 from benchserver.refserver.tiers.backing import Backing
 from benchserver.refserver.tiers.tier import Tier, TierError

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchserver.clock import NS_PER_MS, RealClock, VirtualClock
-from benchserver.refserver.store.cache import ObjectKey
+from benchserver.refserver.objectkey import ObjectKey
 from benchserver.refserver.tiers.config import GB, FsConfig, MockConfig
 from benchserver.refserver.tiers.fs.tier import FsTier
 from benchserver.refserver.tiers.mock.fineclock import FineClock

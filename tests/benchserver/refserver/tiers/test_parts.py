@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchserver.clock import NS_PER_MS
-from benchserver.refserver.store.cache import ObjectKey
+from benchserver.refserver.objectkey import ObjectKey
 from benchserver.refserver.tiers.fs.keylocks import KeyLocks
 from benchserver.refserver.tiers.keyname import NAME, key_bytes, name_of
 from benchserver.refserver.tiers.lru import Lru
