@@ -137,10 +137,9 @@ def test_the_pure_packages_know_no_clock_socket_loop_or_logger(package: str) -> 
         (
             "zmq",
             {
-                "benchserver/client/rpc.py",
+                "benchserver/client/zmq.py",
                 "benchserver/refserver/front/zmq/admission.py",
                 "benchserver/refserver/front/zmq/router.py",
-                "benchserver/stage/run.py",
             },
         ),
         ("blake3", {"benchserver/refserver/store/hashing.py"}),
@@ -188,17 +187,6 @@ def test_click_stays_in_the_command_line() -> None:
     places = places_that_import("click")
     assert places
     assert {room_of(place) for place in places} == {"cli"}
-
-
-def test_run_takes_no_more_of_zmq_than_the_context() -> None:
-    source = (ROOT / "benchserver/stage/run.py").read_text(encoding="utf-8")
-    used = {
-        ast.unparse(node)
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Attribute) and ast.unparse(node).startswith("zmq.")
-    }
-    assert used <= {"zmq.Context", "zmq.asyncio", "zmq.asyncio.Context", "zmq.Socket"}
-    assert any(name.endswith("Context") for name in used)
 
 
 def test_no_third_party_is_imported_that_is_not_declared() -> None:

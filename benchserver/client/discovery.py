@@ -13,9 +13,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from benchserver.client.connection import BadAnswerError, CallFailedError, Connection, NoAnswerError
 from benchserver.client.http import API_ERRORS, HttpApi
 from benchserver.client.names import UnresolvedError, addresses_of, in_url, unresolved
-from benchserver.client.rpc import BadAnswerError, CallFailedError, NoAnswerError, RpcClient
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.config import RunConfig, TransferChoice
 from benchserver.errors import FatalError, UsageError, one_line, os_reason
@@ -107,7 +107,7 @@ async def read_version(http: HttpApi, *, clock: Clock, wait_s: float) -> str:
 async def choose_dialect(
     config: RunConfig,
     version: str,
-    open_rpc: Callable[[Dialect], RpcClient],
+    open_rpc: Callable[[Dialect], Connection],
     note: Callable[[str], None],
 ) -> Dialect:
     """Return how to speak: as the user says, as the version says, or as the server answers.
@@ -130,7 +130,7 @@ async def choose_dialect(
     return dialect_of_group(group, version)
 
 
-async def ask_group(open_rpc: Callable[[Dialect], RpcClient], *, timeout_ns: int) -> Group:
+async def ask_group(open_rpc: Callable[[Dialect], Connection], *, timeout_ns: int) -> Group:
     """Find out by harmless questions which releases the server can be, one at a time.
 
     Each waits up to `timeout_ns`; a current server leaves six of eight unanswered.  Raises
@@ -149,7 +149,7 @@ async def ask_group(open_rpc: Callable[[Dialect], RpcClient], *, timeout_ns: int
 
 
 async def _answer_to(
-    question: Question, open_rpc: Callable[[Dialect], RpcClient], timeout_ns: int
+    question: Question, open_rpc: Callable[[Dialect], Connection], timeout_ns: int
 ) -> Any:
     """Return the answer, VOID or NO_ANSWER."""
     # A connection of its own: each question is a dialect of one operation.
@@ -157,7 +157,7 @@ async def _answer_to(
     try:
         reply = await rpc.call(Op.NOOP, *question.args, timeout_ns=timeout_ns)
     except NoAnswerError:
-        if not rpc.greeted:
+        if not rpc.standing.greeted:
             raise FatalError(_unspoken(rpc)) from None
         return NO_ANSWER
     except BadAnswerError as error:
@@ -165,23 +165,23 @@ async def _answer_to(
             f"the server's release is unknown: a malformed answer ({error.reason}); {_REMEDY}"
         ) from error
     except CallFailedError as error:
-        reason = error.reason if rpc.greeted else _NO_ZMQ
+        reason = error.reason if rpc.standing.greeted else _NO_ZMQ
         raise FatalError(reason) from error
     finally:
         await rpc.close()
     return reply.result
 
 
-def _unspoken(rpc: RpcClient) -> str:
+def _unspoken(rpc: Connection) -> str:
     """Say what it is that has not spoken ZMQ."""
-    return _NO_ZMQ if rpc.spoke_otherwise else _SILENT
+    return _NO_ZMQ if rpc.standing.spoke_otherwise else _SILENT
 
 
 async def confirm_release(
-    rpc: RpcClient,
+    rpc: Connection,
     config: RunConfig,
     version: str,
-    open_rpc: Callable[[Dialect], RpcClient],
+    open_rpc: Callable[[Dialect], Connection],
     note: Callable[[str], None],
 ) -> None:
     """See that the peer has the operation numbers of the release that was named, or FatalError.
@@ -193,11 +193,11 @@ async def confirm_release(
     try:
         reply = await rpc.call(question.op, *question.args)
     except (NoAnswerError, BadAnswerError) as error:
-        if not rpc.greeted:
+        if not rpc.standing.greeted:
             raise FatalError(_unspoken(rpc)) from error
         answer = str(error)
     except CallFailedError as error:
-        raise FatalError(error.reason if rpc.greeted else _NO_ZMQ) from error
+        raise FatalError(error.reason if rpc.standing.greeted else _NO_ZMQ) from error
     else:
         if question.fits(reply.result):
             return

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchserver.client.rpc import RpcClient
+from benchserver.client.connection import Connection
 from benchserver.client.transfer import Moved, RefusedError
 from benchserver.clock import Clock
 from benchserver.errors import FatalError
@@ -97,7 +97,7 @@ class EngineMode:
 
     def __init__(
         self,
-        rpc: RpcClient,
+        rpc: Connection,
         pool: KvPool,
         spec: ShapeSpec,
         *,

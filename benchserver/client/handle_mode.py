@@ -16,7 +16,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any
 
-from benchserver.client.rpc import CallFailedError, NoAnswerError, RpcClient
+from benchserver.client.connection import CallFailedError, Connection, NoAnswerError
 from benchserver.client.transfer import Moved, RefusedError
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.errors import one_line
@@ -55,7 +55,7 @@ class HandleMode:
 
     def __init__(
         self,
-        rpc: RpcClient,
+        rpc: Connection,
         pool: KvPool,
         spec: ShapeSpec,
         *,

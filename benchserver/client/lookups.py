@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from benchserver.client.connection import CallFailedError, Connection, NoAnswerError
 from benchserver.client.keys import KeyMaker
-from benchserver.client.rpc import CallFailedError, NoAnswerError, RpcClient
 from benchserver.clock import NS_PER_MS, NS_PER_S, Clock
 from benchserver.history import EndRecord, Outcome
 from protocol.keys import CacheKey
@@ -58,7 +58,7 @@ class LookupDesk:
 
     def __init__(
         self,
-        rpc: RpcClient,
+        rpc: Connection,
         keys: KeyMaker,
         *,
         kv_ranks: Sequence[int],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchserver.client.rpc import RpcClient
+from benchserver.client.connection import Connection
 from benchserver.client.transfer import TransferMode
 from benchserver.kv.pool import KvPool
 
@@ -22,7 +22,7 @@ class Worker:
     rank: int
     kv_rank: int
     instance_id: int
-    rpc: RpcClient
+    rpc: Connection
     pool: KvPool
     mode: TransferMode
 

@@ -20,10 +20,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from benchserver.client.connection import CallFailedError
 from benchserver.client.http import HttpApi
 from benchserver.client.keys import KeyMaker
 from benchserver.client.lookups import LookupDesk, OpenRequest, next_poll_ns
-from benchserver.client.rpc import CallFailedError
 from benchserver.client.transfer import Moved, RefusedError, dtype_hint
 from benchserver.client.worker import Worker
 from benchserver.clock import NS_PER_S, Clock

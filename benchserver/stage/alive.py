@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from benchserver.client.connection import CallFailedError, Connection, ConnectionLostError
 from benchserver.client.http import API_ERRORS, HttpApi
-from benchserver.client.rpc import CallFailedError, ConnectionLostError, RpcClient
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.errors import ServerGoneError, ServerSilentError
 from benchserver.history import EndRecord, LookupRecord, Outcome, TransferRecord
@@ -18,7 +18,7 @@ NEVER_NS = -1
 class AliveCheck:
     """Asks a server for a sign of life after an answer that did not come."""
 
-    def __init__(self, rpc: RpcClient, http: HttpApi | None, clock: Clock) -> None:
+    def __init__(self, rpc: Connection, http: HttpApi | None, clock: Clock) -> None:
         self._rpc = rpc
         self._http = http
         self._clock = clock

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from benchserver.client.rpc import CallFailedError
+from benchserver.client.connection import CallFailedError
 from benchserver.client.worker import Worker
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.errors import one_line

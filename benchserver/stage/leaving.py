@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchserver.check.verdict import Check, Ledger, unproven
+from benchserver.client.connection import CallFailedError, Connection
 from benchserver.client.lookups import LookupDesk
-from benchserver.client.rpc import CallFailedError, RpcClient
 from benchserver.clock import NS_PER_MS, NS_PER_S, Clock
 from benchserver.errors import one_line
 from benchserver.history import Outcome
@@ -47,7 +47,7 @@ _LAST_LOOK_NS = 20 * NS_PER_MS
 class Opened:
     """What a run has opened on its server, as far as it came."""
 
-    rpcs: Sequence[RpcClient]
+    rpcs: Sequence[Connection]
     scenario: Baseline | None
     desk: LookupDesk | None
     workforce: Workforce | None
@@ -123,7 +123,7 @@ class Leaving:
             await gather_all(self._look_once_more(rpc) for rpc in self._opened.rpcs)
             await self._clock.sleep_ns(_LAST_LOOK_NS)
 
-    async def _look_once_more(self, rpc: RpcClient) -> None:
+    async def _look_once_more(self, rpc: Connection) -> None:
         """Ask for something, so that what came before the answer has been read.
 
         A second answer to what was asked last would not be seen otherwise.

@@ -15,8 +15,6 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import zmq
-
 from benchserver.check.probes import PROBE_CHECKS, probes_made
 from benchserver.check.replies import judge_event
 from benchserver.check.sequence import judge_sequence
@@ -31,11 +29,12 @@ from benchserver.check.verdict import (
     worst,
 )
 from benchserver.client import discovery
+from benchserver.client.connection import CallFailedError, Connection, Connector
 from benchserver.client.http import API_ERRORS, HttpApi
 from benchserver.client.keys import KeyMaker
 from benchserver.client.lookups import LookupDesk
 from benchserver.client.names import in_url
-from benchserver.client.rpc import CallFailedError, RpcClient
+from benchserver.client.zmq import ZmqConnector
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.config import (
     RunConfig,
@@ -118,13 +117,11 @@ class Run:
         self._measures = Measures()
         self._counts = dict.fromkeys(Verdict, 0)
         self._nonce = os.urandom(_NONCE_BYTES)
-        self._context = zmq.Context()
+        self._connector: Connector | None = None
         self.threads = Threads(_threads(config))
         """They may be at work still when the run has ended."""
-        self._rpc_address = ""
-        """Where --rpc-url is, once that has been looked up."""
         self._http: HttpApi | None = None
-        self._rpcs: list[RpcClient] = []
+        self._rpcs: list[Connection] = []
         self._workforce: Workforce | None = None
         self._desk: LookupDesk | None = None
         self._scenario: Baseline | None = None
@@ -186,7 +183,7 @@ class Run:
             self._ledger.add([unproven(Check.RUN, "no sequence was finished: nothing is proven")])
         else:
             self._ledger.add([passed(Check.RUN)])
-        lost = sum(rpc.lost_connections for rpc in self._rpcs)
+        lost = sum(rpc.standing.lost for rpc in self._rpcs)
         if lost:
             self._ledger.add([failed(Check.REPLIES, f"{lost} connections to the server were lost")])
         if not self._ledger.tallies[Check.REPLIES].failed:
@@ -250,7 +247,12 @@ class Run:
             wait_s=config.wait_ready_s,
             timeout_s=config.timeout_s,
         )
-        self._rpc_address = f"tcp://{in_url(address)}:{port}"
+        self._connector = ZmqConnector(
+            config.rpc_url,
+            clock=self._clock,
+            timeout_ns=int(config.timeout_s * NS_PER_S),
+            address=f"tcp://{in_url(address)}:{port}",
+        )
         self._http = HttpApi(
             config.http_url,
             timeout_s=config.timeout_s,
@@ -328,13 +330,13 @@ class Run:
 
     # Workers
 
-    def _open_rpc(self, dialect: Dialect, rank: int) -> RpcClient:
+    def _open_rpc(self, dialect: Dialect, rank: int) -> Connection:
         """Open a connection that lives as long as the run."""
         rpc = self._new_rpc(dialect, rank)
         self._rpcs.append(rpc)
         return rpc
 
-    def _new_rpc(self, dialect: Dialect, rank: int) -> RpcClient:
+    def _new_rpc(self, dialect: Dialect, rank: int) -> Connection:
         def observe(event: Event) -> None:
             if isinstance(event, LateReply) and event.withdrawn:
                 return  # we were told to stop, and the server could not know
@@ -342,15 +344,8 @@ class Run:
             now_ns = self._clock.now_ns()
             self._ledger.add([judge_event(event, rank, now_ns=now_ns, alive_ns=alive_ns)])
 
-        return RpcClient(
-            self._context,
-            self._config.rpc_url,
-            dialect,
-            clock=self._clock,
-            timeout_ns=int(self._config.timeout_s * NS_PER_S),
-            observer=observe,
-            address=self._rpc_address,
-        )
+        assert self._connector is not None
+        return self._connector.open(dialect, observe)
 
     async def _set_up_workers(self, dialect: Dialect) -> Workforce:
         # Loaded here: the first call does not wait for numpy.
@@ -507,7 +502,7 @@ class Run:
             self._reporter.sequence(records[0], findings)
             if fatal is not None:
                 raise fatal
-            if any(rpc.lost_connections for rpc in self._rpcs):
+            if any(rpc.standing.lost for rpc in self._rpcs):
                 raise FatalError(
                     f"the connection to {self._config.rpc_url} was lost during seq={seq}: a "
                     "server that came back does not know our registrations"
@@ -527,11 +522,10 @@ class Run:
             self._condition.explain_missing(why)
         if self._workforce is not None:
             await self._workforce.close(_INTERRUPTED_CLOSE_S if self._stop.is_set() else _CLOSE_S)
-        for rpc in self._rpcs:
-            await rpc.close()
+        if self._connector is not None:
+            await self._connector.close()
         if self._http is not None:
             await self._http.close()
-        self._context.destroy(linger=0)
         self.threads.shutdown(wait=False, cancel_futures=True)
 
     async def _within_budget(self, cleaning: Coroutine[Any, Any, None]) -> None:

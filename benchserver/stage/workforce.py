@@ -9,9 +9,9 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import TYPE_CHECKING
 
+from benchserver.client.connection import CallFailedError, Connection
 from benchserver.client.engine_mode import EngineMode
 from benchserver.client.handle_mode import HandleMode
-from benchserver.client.rpc import CallFailedError, RpcClient
 from benchserver.client.transfer import TransferMode, dtype_hint
 from benchserver.client.worker import Worker, instance_id
 from benchserver.clock import NS_PER_S, Clock
@@ -77,7 +77,7 @@ class Workforce:
         self.slow_kernels = ""
         """Why content on GPUs is not written and compared by compiled kernels, if it is not."""
 
-    async def build(self, open_rpc: Callable[[int], RpcClient]) -> None:
+    async def build(self, open_rpc: Callable[[int], Connection]) -> None:
         """Allocate every rank's pool, before anything is registered.
 
         Raises FatalError if the memory for all of them is not there.
@@ -194,7 +194,7 @@ class Workforce:
         """Return whose objects a rank stores and retrieves."""
         return 0 if self._config.is_mla else rank
 
-    def _make_worker(self, rank: int, rpc: RpcClient, pool: KvPool) -> Worker:
+    def _make_worker(self, rank: int, rpc: Connection, pool: KvPool) -> Worker:
         instance = instance_id(int.from_bytes(self._nonce, "big"), rank)
         return Worker(
             rank=rank,
@@ -205,7 +205,7 @@ class Workforce:
             mode=self._make_mode(instance, rpc, pool),
         )
 
-    def _make_mode(self, instance: int, rpc: RpcClient, pool: KvPool) -> TransferMode:
+    def _make_mode(self, instance: int, rpc: Connection, pool: KvPool) -> TransferMode:
         config = self._config
         if self._choice is TransferChoice.ENGINE_DRIVEN:
             return EngineMode(

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-import zmq
 
+from benchserver.client.connection import Connection, NoAnswerError
 from benchserver.client.handle_mode import HandleMode
 from benchserver.client.keys import KeyMaker
 from benchserver.client.lookups import LookupDesk, OpenRequest
-from benchserver.client.rpc import NoAnswerError, RpcClient
+from benchserver.client.zmq import ZmqConnector
 from benchserver.clock import NS_PER_S, RealClock
 from benchserver.kv.blocks import BlockPlan, plan_blocks
 from benchserver.kv.evidence import Evidence, EvidenceKind
@@ -57,7 +57,7 @@ SLEEP_AT_LEAST_NS = 3 * NS_PER_S // 10
 class Rig:
     """A worker with a CUDA pool, registered with a server."""
 
-    rpc: RpcClient
+    rpc: Connection
     pool: Any
     mode: HandleMode
     desk: LookupDesk
@@ -105,19 +105,11 @@ async def rigged(server: Urls, seed: int) -> AsyncIterator[Rig]:
     from benchserver.kv.gpu.making import assign_devices, make_pool
 
     async with AsyncExitStack() as cleanup:
-        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        cleanup.callback(context.term)
         executor = cleanup.enter_context(ThreadPoolExecutor(4))
         clock, surprises = RealClock(), list[Event]()
-        rpc = RpcClient(
-            context,
-            server.rpc_url,
-            V056,
-            clock=clock,
-            timeout_ns=CALL_WITHIN_NS,
-            observer=surprises.append,
-        )
-        cleanup.push_async_callback(rpc.close)
+        connector = ZmqConnector(server.rpc_url, clock=clock, timeout_ns=CALL_WITHIN_NS)
+        cleanup.push_async_callback(connector.close)
+        rpc = connector.open(V056, surprises.append)
         chunk_tokens = int((await rpc.call(Op.GET_CHUNK_SIZE)).result)
         pool = make_pool(
             SPEC,

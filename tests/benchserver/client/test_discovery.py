@@ -11,9 +11,9 @@ from contextlib import AsyncExitStack
 from typing import Any, cast
 
 import pytest
-import zmq
 
 from benchserver.client import discovery
+from benchserver.client.connection import Connection, NoAnswerError, Standing
 from benchserver.client.discovery import (
     ask_group,
     check_groups,
@@ -28,7 +28,7 @@ from benchserver.client.discovery import (
     said_dialect,
 )
 from benchserver.client.http import HttpApi, HttpFailedError
-from benchserver.client.rpc import NoAnswerError, RpcClient
+from benchserver.client.zmq import ZmqConnector
 from benchserver.clock import NS_PER_MS, NS_PER_S, RealClock, VirtualClock
 from benchserver.config import RunConfig, TransferChoice
 from benchserver.errors import FatalError, UsageError
@@ -105,7 +105,7 @@ def test_what_is_said_cannot_clear_a_cache(said: str, version: str) -> None:
 def test_a_server_that_need_not_be_asked(
     make_config: Callable[..., RunConfig], said: str, version: str, dialect: Dialect
 ) -> None:
-    def ask(_: Dialect) -> RpcClient:
+    def ask(_: Dialect) -> Connection:
         raise AssertionError("the server was asked")
 
     config, notes = make_config(server_release=said), list[str]()
@@ -128,7 +128,7 @@ def test_a_server_that_must_be_asked(
 
     monkeypatch.setattr(discovery, "ask_group", answer)
     notes = list[str]()
-    ask = cast(Callable[[Dialect], RpcClient], None)
+    ask = cast(Callable[[Dialect], Connection], None)
     assert asyncio.run(choose_dialect(make_config(), version, ask, notes.append)) is V055
     assert notes == [
         f"{start} known: asking the server harmless questions, 3 s each ...",
@@ -457,40 +457,47 @@ def test_a_version_that_does_not_come(wait_s: float, waited_ns: int) -> None:
 # Which releases a server can be, by its answers
 
 
-class UntilRefused(RpcClient):
+class UntilRefused:
     """Takes a question for unanswered when the server says that it refuses it, not by a clock."""
 
-    lines: Sequence[str]
+    def __init__(self, connection: Connection, lines: Sequence[str]) -> None:
+        self._connection = connection
+        self._lines = lines
+        self.dialect = connection.dialect
+        self.close = connection.close
+
+    @property
+    def standing(self) -> Standing:
+        return self._connection.standing
 
     async def call(self, op: Op, *args: Any, timeout_ns: int | None = None) -> Reply:
-        said = len(self.lines)
-        call = asyncio.ensure_future(super().call(op, *args, timeout_ns=timeout_ns))
+        said = len(self._lines)
+        call = asyncio.ensure_future(self._connection.call(op, *args, timeout_ns=timeout_ns))
         while not call.done():
-            if len(self.lines) > said and self.greeted:
+            if len(self._lines) > said and self.standing.greeted:
                 call.cancel()
-                raise NoAnswerError(op, self.lines[-1])
+                raise NoAnswerError(op, self._lines[-1])
             await asyncio.sleep(0.001)
         return await call
 
 
-async def group_at(port: int, timeout_ns: int, kind: type[RpcClient] = RpcClient) -> Group:
-    """Ask whoever listens on a port."""
-    context = zmq.Context[zmq.Socket[bytes]]()
+def connector_to(port: int, timeout_s: float = 30) -> ZmqConnector:
+    url = f"tcp://127.0.0.1:{port}"
+    return ZmqConnector(url, clock=RealClock(), timeout_ns=int(timeout_s * NS_PER_S))
 
-    def open_rpc(dialect: Dialect) -> RpcClient:
-        return kind(
-            context,
-            f"tcp://127.0.0.1:{port}",
-            dialect,
-            clock=RealClock(),
-            timeout_ns=30 * NS_PER_S,
-            observer=lambda event: None,
-        )
+
+async def group_at(port: int, timeout_ns: int, lines: Sequence[str] | None = None) -> Group:
+    """Ask whoever listens on a port; `lines`: what a server says of what it refuses."""
+    connector = connector_to(port)
+
+    def open_rpc(dialect: Dialect) -> Connection:
+        connection = connector.open(dialect, lambda event: None)
+        return connection if lines is None else UntilRefused(connection, lines)
 
     try:
         return await ask_group(open_rpc, timeout_ns=timeout_ns)
     finally:
-        context.destroy(linger=0)
+        await connector.close()
 
 
 GROUPS = {
@@ -512,11 +519,7 @@ def test_servers_of_all_releases_are_told_apart() -> None:
             ]
             groups = []
             for site in sites:
-
-                class Asking(UntilRefused):
-                    lines = site.lines
-
-                groups.append(await group_at(site.rpc_port, 20 * NS_PER_S, Asking))
+                groups.append(await group_at(site.rpc_port, 20 * NS_PER_S, site.lines))
             for site in sites:
                 refused = [line for line in site.lines if "refused" in line]
                 assert len(refused) == len(site.lines) <= 7, site.lines
@@ -560,24 +563,15 @@ def test_a_server_that_goes_while_it_is_asked() -> None:
 
 async def confirmed(port: int, config: RunConfig, named: Dialect, version: str) -> list[str]:
     """Confirm a release at a port; return the notes."""
-    context, notes = zmq.Context[zmq.Socket[bytes]](), list[str]()
+    connector, notes = connector_to(port, config.timeout_s), list[str]()
 
-    def open_rpc(dialect: Dialect) -> RpcClient:
-        return RpcClient(
-            context,
-            f"tcp://127.0.0.1:{port}",
-            dialect,
-            clock=RealClock(),
-            timeout_ns=int(config.timeout_s * NS_PER_S),
-            observer=lambda event: None,
-        )
+    def open_rpc(dialect: Dialect) -> Connection:
+        return connector.open(dialect, lambda event: None)
 
-    rpc = open_rpc(named)
     try:
-        await confirm_release(rpc, config, version, open_rpc, notes.append)
+        await confirm_release(open_rpc(named), config, version, open_rpc, notes.append)
     finally:
-        await rpc.close()
-        context.destroy(linger=0)
+        await connector.close()
     return notes
 
 

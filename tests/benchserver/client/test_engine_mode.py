@@ -12,8 +12,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from benchserver.client.connection import Connection, NoAnswerError
 from benchserver.client.engine_mode import EngineMode, ServerPool
-from benchserver.client.rpc import NoAnswerError, RpcClient
 from benchserver.client.transfer import Moved, RefusedError
 from benchserver.clock import VirtualClock
 from benchserver.errors import FatalError
@@ -107,7 +107,7 @@ class Bench:
         self.pool = pool
         self.rpc = rpc
         self.mode = EngineMode(
-            cast(RpcClient, rpc),
+            cast(Connection, rpc),
             pool,
             parse_shape_spec(SPEC),
             instance_id=5,
@@ -173,7 +173,7 @@ def test_what_is_registered(open_pool: OpenPool, text: str, expected: dict[str, 
 
     async def main(pool: HostPool, executor: ThreadPoolExecutor) -> None:
         mode = EngineMode(
-            cast(RpcClient, rpc),
+            cast(Connection, rpc),
             pool,
             parse_shape_spec(text),
             instance_id=5,

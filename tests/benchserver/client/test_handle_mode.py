@@ -14,13 +14,13 @@ from typing import Any, cast
 
 import pytest
 
-from benchserver.client.handle_mode import HandleMode, group_infos
-from benchserver.client.rpc import (
+from benchserver.client.connection import (
     CallFailedError,
+    Connection,
     ConnectionLostError,
     NoAnswerError,
-    RpcClient,
 )
+from benchserver.client.handle_mode import HandleMode, group_infos
 from benchserver.client.transfer import Moved, RefusedError
 from benchserver.clock import VirtualClock
 from benchserver.errors import FatalError
@@ -79,7 +79,7 @@ def new_mode(
     rpc: ScriptedRpc, pool: KvPool, clock: VirtualClock, executor: ThreadPoolExecutor
 ) -> HandleMode:
     return HandleMode(
-        cast(RpcClient, rpc),
+        cast(Connection, rpc),
         pool,
         parse_shape_spec(SPEC),
         instance_id=5,

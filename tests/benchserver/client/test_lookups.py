@@ -8,9 +8,14 @@ from typing import Any, cast
 
 import pytest
 
+from benchserver.client.connection import (
+    CallFailedError,
+    Connection,
+    ConnectionLostError,
+    NoAnswerError,
+)
 from benchserver.client.keys import KeyMaker
 from benchserver.client.lookups import Hits, LookupDesk, next_poll_ns
-from benchserver.client.rpc import CallFailedError, ConnectionLostError, NoAnswerError, RpcClient
 from benchserver.clock import NS_PER_MS, NS_PER_S, VirtualClock
 from benchserver.history import EndRecord, Outcome
 from protocol.dialects import V043, V051, V056, Dialect
@@ -58,7 +63,7 @@ def desk_of(rpc: ScriptedRpc, kv_ranks: Sequence[int], *, mla: bool = False) -> 
         readers=len(kv_ranks) if mla else 1,
     )
     return LookupDesk(
-        cast(RpcClient, rpc),
+        cast(Connection, rpc),
         keys,
         kv_ranks=kv_ranks,
         tp_size=len(kv_ranks),

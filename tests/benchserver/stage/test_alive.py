@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
+from benchserver.client.connection import ConnectionLostError, NoAnswerError
 from benchserver.client.http import HttpFailedError
-from benchserver.client.rpc import ConnectionLostError, NoAnswerError
 from benchserver.clock import VirtualClock
 from benchserver.errors import ServerGoneError, ServerSilentError
 from benchserver.history import EndRecord, Outcome

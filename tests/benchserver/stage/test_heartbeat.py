@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from benchserver.client.rpc import CallFailedError, ConnectionLostError, NoAnswerError
+from benchserver.client.connection import CallFailedError, ConnectionLostError, NoAnswerError
 from benchserver.client.worker import Worker
 from benchserver.clock import VirtualClock
 from benchserver.stage.heartbeat import INTERVAL_NS, Heartbeat, interval_ns

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from benchserver.check.verdict import Check, Ledger
-from benchserver.client.rpc import NoAnswerError
+from benchserver.client.connection import NoAnswerError
 from benchserver.clock import NS_PER_MS, NS_PER_S, VirtualClock
 from benchserver.history import EndRecord, Outcome
 from benchserver.stage.leaving import Leaving, Opened

@@ -20,8 +20,9 @@ import pytest
 
 from benchserver.check.verdict import Check, Finding, Verdict
 from benchserver.client import discovery
+from benchserver.client.connection import ConnectionLostError, NoAnswerError
 from benchserver.client.http import HttpApi, HttpFailedError
-from benchserver.client.rpc import ConnectionLostError, NoAnswerError, RpcClient
+from benchserver.client.zmq import ZmqConnection
 from benchserver.clock import RealClock
 from benchserver.config import RunConfig, TransferChoice
 from benchserver.errors import FatalError, WorkCancelledError
@@ -162,15 +163,15 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 @pytest.fixture
 def events(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every reply to STORE and RETRIEVE that says True hold an event."""
-    call = RpcClient.call
+    call = ZmqConnection.call
 
-    async def call_with_event(self: RpcClient, op: Op, *args: Any, **options: Any) -> Reply:
+    async def call_with_event(self: ZmqConnection, op: Op, *args: Any, **options: Any) -> Reply:
         reply = await call(self, op, *args, **options)
         if op in (Op.STORE, Op.RETRIEVE) and reply.result.ok:
             return reply._replace(result=TransferResult(event=EVENT, ok=True))
         return reply
 
-    monkeypatch.setattr(RpcClient, "call", call_with_event)
+    monkeypatch.setattr(ZmqConnection, "call", call_with_event)
 
 
 @pytest.fixture(scope="module")
@@ -313,9 +314,9 @@ def test_a_server_that_is_stopped_when_a_worker_registers_is_not_blamed(
     server: Urls, make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, lost: bool
 ) -> None:
     """It was told that it does not serve this mode, or cannot map our memory."""
-    call = RpcClient.call
+    call = ZmqConnection.call
 
-    async def stop_at_register(self: RpcClient, op: Op, *args: Any, **options: Any) -> Reply:
+    async def stop_at_register(self: ZmqConnection, op: Op, *args: Any, **options: Any) -> Reply:
         if op in (Op.REGISTER_KV_CACHE, Op.UNREGISTER_KV_CACHE, Op.NOOP):
             kind = ConnectionLostError if lost else NoAnswerError
             raise kind(op, "the connection was lost" if lost else "no answer within 1 s")
@@ -324,7 +325,7 @@ def test_a_server_that_is_stopped_when_a_worker_registers_is_not_blamed(
     async def silent(self: HttpApi) -> str:
         raise HttpFailedError("GET /version: no answer within 1 s")
 
-    monkeypatch.setattr(RpcClient, "call", stop_at_register)
+    monkeypatch.setattr(ZmqConnection, "call", stop_at_register)
     monkeypatch.setattr(discovery, "read_version", known_version)
     monkeypatch.setattr(HttpApi, "version", silent)
     result, _ = run(server, make_config, 651, mode="cpu", transfer=TransferChoice.LMCACHE_DRIVEN)

@@ -1,20 +1,27 @@
-"""One DEALER connection to an MP server: asyncio and ZMQ around `protocol.session`.
+"""Connections over ZMQ: a DEALER socket each, asyncio and ZMQ around `protocol.session`.
 
-Owns the socket, the receive loop and the waiting futures.  Everything that is not the answer to
-a waiting call (late, duplicate, unknown, malformed replies, lost connections) goes to the
-observer as an event.  A call ends by its answer, its deadline, a lost connection or
-cancellation, and leaves the table in one place.
+Owns the sockets, the receive loops and the waiting futures.  A call ends by its answer, its
+deadline, a lost connection or cancellation, and leaves the table in one place.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
+from benchserver.client.connection import (
+    BadAnswerError,
+    CallFailedError,
+    ConnectionLostError,
+    NoAnswerError,
+    Observer,
+    Standing,
+)
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.errors import FatalError
 from benchserver.tasks import Patience
@@ -27,15 +34,16 @@ from protocol.session import ClientSession
 _RECONNECT_MS = 50
 _RECONNECT_MAX_MS = 500
 _PATIENCE_MS = 4
-"""How long the event loop may stand still for a quick answer that nothing else waits beside.
+"""How long the event loop may stand still for a quick answer that no other call waits beside.
 
 Most come within 3 ms (LOOKUP on 0.5.6).  Less is worse: a timeout of 1 ms alone made each
 round trip 10 us longer, as measured."""
 
 _TURN_MESSAGES = 64
 _TURN_S = 0.002
-"""What one turn of the event loop may take from a socket.  A peer can send more, and faster than it
-is read; deadlines and signals must not wait behind that."""
+"""What one turn of the event loop may take from a socket, and after which no call of that turn
+holds it any more.  A peer can send more, and faster than it is read; deadlines, signals and other
+tasks must not wait behind that."""
 
 _TURN_FRAMES = 2000
 """Frames of one message beyond those that are kept."""
@@ -43,34 +51,8 @@ _TURN_FRAMES = 2000
 _MAX_MESSAGE_BYTES = 16 << 30
 """Bounds what a peer can make us allocate; an inline reply holds whole KV chunks."""
 
-
-class CallFailedError(Exception):
-    """A call without a usable answer: whether the server acted on it is unknown."""
-
-    def __init__(self, op: Op, reason: str) -> None:
-        super().__init__(f"{op.name}: {reason}")
-        self.op = op
-        self.reason = reason
-
-
-class NoAnswerError(CallFailedError):
-    """The deadline passed; `ours`: in part because this process stood still meanwhile."""
-
-    def __init__(self, op: Op, reason: str, *, ours: bool = False) -> None:
-        super().__init__(op, reason)
-        self.ours = ours
-
-
-class BadAnswerError(CallFailedError):
-    """The answer broke the protocol."""
-
-
-class ConnectionLostError(CallFailedError):
-    """The connection ended while the call waited."""
-
-
-Observer = Callable[[Event], None]
-Outcome = Reply | CallFailedError
+Ending = Reply | CallFailedError
+"""How a call ends."""
 
 _FAILED_HANDSHAKES = (
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
@@ -81,64 +63,84 @@ _WAIT = 0
 _DO_NOT_WAIT = int(zmq.NOBLOCK)
 
 
-class RpcClient:
-    """One DEALER socket; create it inside a running event loop and close it."""
+class ZmqConnector:
+    """Opens connections to one server, and owns what they share."""
 
-    def __init__(
-        self,
-        context: zmq.Context[zmq.Socket[bytes]],
-        url: str,
-        dialect: Dialect,
-        *,
-        clock: Clock,
-        timeout_ns: int,
-        observer: Observer,
-        address: str = "",
-    ) -> None:
+    def __init__(self, url: str, *, clock: Clock, timeout_ns: int, address: str = "") -> None:
         """`url` is what errors show; `address` is the same with a number for the host's name."""
+        self._shared = _Shared(
+            context=zmq.Context(),
+            url=url,
+            address=address or url,
+            clock=clock,
+            timeout_ns=timeout_ns,
+        )
+
+    def open(self, dialect: Dialect, observer: Observer) -> ZmqConnection:
+        """Return a new connection, inside a running event loop; FatalError if it cannot be."""
+        connection = ZmqConnection(self._shared, dialect, observer)
+        self._shared.open.add(connection)
+        return connection
+
+    async def close(self) -> None:
+        """Close every connection that is still open, and the context."""
+        for connection in list(self._shared.open):
+            await connection.close()
+        self._shared.context.destroy(linger=0)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Shared:
+    """What the connections of one connector have in common."""
+
+    context: zmq.Context[zmq.Socket[bytes]]
+    url: str
+    address: str
+    clock: Clock
+    timeout_ns: int
+    open: set[ZmqConnection] = field(default_factory=set)
+    under_way: int = 0
+    """Calls that have begun and not ended, on all connections."""
+    turn_s: float | None = None
+    """When a call of this turn of the event loop first asked to hold it."""
+
+    def may_hold(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Tell whether a call may hold the event loop: no other waits, and the turn is young."""
+        if self.under_way > 1:
+            return False
+        if self.turn_s is None:
+            self.turn_s = loop.time()
+            loop.call_soon(self._turn_ends)
+            return True
+        return loop.time() - self.turn_s < _TURN_S
+
+    def _turn_ends(self) -> None:
+        self.turn_s = None
+
+
+class ZmqConnection:
+    """One DEALER socket; a ZmqConnector opens it."""
+
+    def __init__(self, shared: _Shared, dialect: Dialect, observer: Observer) -> None:
         self.dialect = dialect
-        self._url = url
-        self._clock = clock
-        self._timeout_ns = timeout_ns
+        self._shared = shared
+        self._url = shared.url
+        self._clock = shared.clock
         self._observer = observer
         self._session = ClientSession(dialect)
         self._ops: dict[int, Op] = {}
-        self._early: dict[int, Outcome] = {}
-        self._waiting: dict[int, asyncio.Future[Outcome]] = {}
+        self._early: dict[int, Ending] = {}
+        self._waiting: dict[int, asyncio.Future[Ending]] = {}
         self._timers: dict[int, asyncio.TimerHandle] = {}
-        self._socket = _opened(lambda: context.socket(zmq.DEALER), url)
-        self._socket.setsockopt(zmq.LINGER, 0)
-        # Sending never blocks: the pending table bounds the queue.
-        self._socket.setsockopt(zmq.SNDHWM, 0)
-        self._socket.setsockopt(zmq.RCVTIMEO, _PATIENCE_MS)
-        self._socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
-        self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, _RECONNECT_MAX_MS)
-        self._socket.setsockopt(zmq.MAXMSGSIZE, _MAX_MESSAGE_BYTES)
-        # A peer that is frozen is not another one after half a minute.
-        self._socket.setsockopt(zmq.HANDSHAKE_IVL, 0)
-        # Only for an IPv6 address: names would then resolve to IPv6 first.
-        self._socket.setsockopt(zmq.IPV6, "[" in (address or url))
-        events = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | _FAILED_HANDSHAKES
-        try:
-            self._monitor = _opened(lambda: self._socket.get_monitor_socket(events), url)
-        except FatalError:
-            self._socket.close(linger=0)
-            raise
-        self.lost_connections = 0
-        self.greeted = False
-        """Whether the peer has ever spoken ZMQ."""
-        self.spoke_otherwise = False
-        """Whether it has hung up, or said something else, before it ever did."""
+        self._lost = 0
+        self._greeted = False
+        self._spoke_otherwise = False
         self._disconnected = False
         self._closed = False
         self._look_due = False
         self._frames: list[bytes] = []
         """Those of a message that has not been read to its end."""
-        try:
-            self._socket.connect(address or url)
-        except zmq.ZMQError as error:
-            self._socket.close(linger=0)
-            raise FatalError(f"cannot connect to {url}: {error.strerror}") from error
+        self._socket, self._monitor = _connected(shared)
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._socket.FD, self._drain)
         self._loop.add_reader(self._monitor.FD, self._drain_monitor)
@@ -146,46 +148,56 @@ class RpcClient:
         self._drain()
         self._drain_monitor()
 
+    @property
+    def standing(self) -> Standing:
+        """Return what has become of the connection so far."""
+        return Standing(
+            lost=self._lost, greeted=self._greeted, spoke_otherwise=self._spoke_otherwise
+        )
+
     async def call(self, op: Op, *args: Any, timeout_ns: int | None = None) -> Reply:
-        """Send a request and return its reply.
+        """Send a request and return its reply; `timeout_ns` None: that of the connector.
 
         Raises NoAnswerError at the deadline, BadAnswerError, ConnectionLostError; and
         LocalProtocolError if the request cannot be sent at all.
         """
         if self._disconnected:
             raise ConnectionLostError(op, f"not sent, the connection to {self._url} was lost")
-        budget_ns = self._timeout_ns if timeout_ns is None else timeout_ns
+        budget_ns = self._shared.timeout_ns if timeout_ns is None else timeout_ns
         sent_ns = self._clock.now_ns()
         request = self._session.request(op, args, now_ns=sent_ns, deadline_ns=sent_ns + budget_ns)
         self._ops[request.uid] = op
-        outcome: Outcome | None = None
+        self._shared.under_way += 1
+        ending: Ending | None = None
         try:
             self._send(request.frames, quick=not TRAITS[op].moves_data)
-            outcome = self._early.pop(request.uid, None)
-            if outcome is None:
-                outcome = await self._wait(request.uid, budget_ns)
+            ending = self._early.pop(request.uid, None)
+            if ending is None:
+                ending = await self._wait(request.uid, budget_ns)
         finally:
+            self._shared.under_way -= 1
             del self._ops[request.uid]
             if self._session.pending_count:  # an answer has taken it off already
-                # Without an outcome the caller was cancelled.
-                gone = outcome is None or (isinstance(outcome, NoAnswerError) and outcome.ours)
+                # Without an ending the caller was cancelled.
+                gone = ending is None or (isinstance(ending, NoAnswerError) and ending.ours)
                 self._session.abandon(request.uid, now_ns=self._clock.now_ns(), withdrawn=gone)
-        if isinstance(outcome, Reply):
-            return outcome
-        raise outcome
+        if isinstance(ending, Reply):
+            return ending
+        raise ending
 
     def _send(self, frames: tuple[bytes, ...], *, quick: bool) -> None:
         """Send, and look at once for what has come meanwhile.
 
-        A quick operation that waits alone is given a moment in the kernel: its answer then does
-        not pay for a turn of the event loop, which costs as much as the answer itself.
+        A quick operation is given a moment in the kernel if no call of the connector waits beside
+        it: its answer then does not pay for a turn of the event loop, which costs as much as the
+        answer itself.
         """
         self._socket.send_multipart(frames, _DO_NOT_WAIT)
         # Sending may swallow the edge that announces a message, so it must be asked for.
-        self._drain(patient=quick and len(self._ops) == 1)
+        self._drain(patient=quick and self._shared.may_hold(self._loop))
 
-    async def _wait(self, uid: int, budget_ns: int) -> Outcome:
-        future: asyncio.Future[Outcome] = self._loop.create_future()
+    async def _wait(self, uid: int, budget_ns: int) -> Ending:
+        future: asyncio.Future[Ending] = self._loop.create_future()
         self._waiting[uid] = future
         patience = Patience(budget_ns / NS_PER_S, self._loop.time())
         self._set_timer(uid, budget_ns, patience)
@@ -211,6 +223,7 @@ class RpcClient:
         """End the loops and close the socket; waiting calls end as lost."""
         if self._closed:
             return
+        self._shared.open.discard(self)
         self._drain()
         self._lose("the connection was closed")
         self._closed = True
@@ -235,7 +248,7 @@ class RpcClient:
             except zmq.Again:
                 return
             if frames is not None:
-                self.greeted = True  # the monitor may be behind
+                self._greeted = True  # the monitor may be behind
                 self._handle(self._session.receive(frames, now_ns=self._clock.now_ns()))
             if self._loop.time() > until_s:
                 break
@@ -275,12 +288,12 @@ class RpcClient:
         if isinstance(event, MalformedReply) and event.uid in self._ops:
             self._settle(event.uid, BadAnswerError(self._ops[event.uid], event.reason))
 
-    def _settle(self, uid: int, outcome: Outcome) -> None:
+    def _settle(self, uid: int, ending: Ending) -> None:
         future = self._waiting.get(uid)
         if future is None:
-            self._early[uid] = outcome
+            self._early[uid] = ending
         elif not future.done():
-            future.set_result(outcome)
+            future.set_result(ending)
 
     def _drain_monitor(self) -> None:
         for _ in range(_TURN_MESSAGES):
@@ -291,19 +304,47 @@ class RpcClient:
             except zmq.Again:
                 return
             event = parse_monitor_message(message)["event"]
-            self.greeted = self.greeted or event == zmq.EVENT_HANDSHAKE_SUCCEEDED
-            self.spoke_otherwise = self.spoke_otherwise or not self.greeted
+            self._greeted = self._greeted or event == zmq.EVENT_HANDSHAKE_SUCCEEDED
+            self._spoke_otherwise = self._spoke_otherwise or not self._greeted
             if event & _FAILED_HANDSHAKES:
                 continue
             self._disconnected = event == zmq.EVENT_DISCONNECTED
             if self._disconnected:
-                self.lost_connections += 1
+                self._lost += 1
                 self._lose(f"the connection to {self._url} was lost while waiting")
         self._loop.call_soon(self._drain_monitor)
 
     def _lose(self, reason: str) -> None:
         for uid, op in list(self._ops.items()):
             self._settle(uid, ConnectionLostError(op, reason))
+
+
+def _connected(shared: _Shared) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
+    """Return a socket that connects, and its monitor; FatalError if there cannot be one."""
+    url, address = shared.url, shared.address
+    opened = _opened(lambda: shared.context.socket(zmq.DEALER), url)
+    opened.setsockopt(zmq.LINGER, 0)
+    # Sending never blocks: the pending table bounds the queue.
+    opened.setsockopt(zmq.SNDHWM, 0)
+    opened.setsockopt(zmq.RCVTIMEO, _PATIENCE_MS)
+    opened.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
+    opened.setsockopt(zmq.RECONNECT_IVL_MAX, _RECONNECT_MAX_MS)
+    opened.setsockopt(zmq.MAXMSGSIZE, _MAX_MESSAGE_BYTES)
+    # A peer that is frozen is not another one after half a minute.
+    opened.setsockopt(zmq.HANDSHAKE_IVL, 0)
+    # Only for an IPv6 address: names would then resolve to IPv6 first.
+    opened.setsockopt(zmq.IPV6, "[" in address)
+    events = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | _FAILED_HANDSHAKES
+    try:
+        monitor = _opened(lambda: opened.get_monitor_socket(events), url)
+        opened.connect(address)
+    except FatalError:
+        opened.close(linger=0)
+        raise
+    except zmq.ZMQError as error:
+        opened.close(linger=0)
+        raise FatalError(f"cannot connect to {url}: {error.strerror}") from error
+    return opened, monitor
 
 
 def _opened(opening: Callable[[], zmq.Socket[bytes]], url: str) -> zmq.Socket[bytes]:

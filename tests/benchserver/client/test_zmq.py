@@ -1,4 +1,4 @@
-"""The RPC client against a scripted ROUTER on loopback; frames are literal bytes."""
+"""Connections over ZMQ against a scripted ROUTER on loopback; frames are literal bytes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,8 @@ import pytest
 import zmq
 import zmq.asyncio
 
-from benchserver.client.rpc import (
-    BadAnswerError,
-    ConnectionLostError,
-    NoAnswerError,
-    RpcClient,
-)
+from benchserver.client.connection import BadAnswerError, ConnectionLostError, NoAnswerError
+from benchserver.client.zmq import ZmqConnection, ZmqConnector
 from benchserver.clock import NS_PER_MS, NS_PER_S, RealClock, VirtualClock
 from protocol.dialects import V056
 from protocol.errors import LocalProtocolError
@@ -74,7 +70,7 @@ class Peer:
 class Link:
     """A client and its peer."""
 
-    def __init__(self, peer: Peer, client: RpcClient, events: asyncio.Queue[Event]) -> None:
+    def __init__(self, peer: Peer, client: ZmqConnection, events: asyncio.Queue[Event]) -> None:
         self.peer = peer
         self.client = client
         self.events = events
@@ -109,21 +105,12 @@ async def connected(
     events: asyncio.Queue[Event],
     timeout_ns: int = 30 * NS_PER_S,
     clock: RealClock | VirtualClock | None = None,
-) -> AsyncIterator[RpcClient]:
-    context = zmq.Context[zmq.Socket[bytes]]()
-    client = RpcClient(
-        context,
-        url,
-        V056,
-        clock=clock or RealClock(),
-        timeout_ns=timeout_ns,
-        observer=events.put_nowait,
-    )
+) -> AsyncIterator[ZmqConnection]:
+    connector = ZmqConnector(url, clock=clock or RealClock(), timeout_ns=timeout_ns)
     try:
-        yield client
+        yield connector.open(V056, events.put_nowait)
     finally:
-        await client.close()
-        context.destroy(linger=0)
+        await connector.close()
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
@@ -310,7 +297,7 @@ def test_a_lost_connection_ends_all_calls_at_once() -> None:
                 with pytest.raises(ConnectionLostError, match=text):
                     # Far below the deadline of 30 s.
                     await asyncio.wait_for(call, 5)
-            assert link.client.lost_connections == 1
+            assert link.client.standing.lost == 1
             link.assert_idle()
 
     run(main)
@@ -327,7 +314,7 @@ def test_while_the_connection_is_lost_calls_end_at_once() -> None:
             for _ in range(3):
                 with pytest.raises(ConnectionLostError, match=r"^NOOP: not sent, the connection"):
                     await asyncio.wait_for(link.client.call(Op.NOOP), 5)
-            assert link.client.lost_connections == 1
+            assert link.client.standing.lost == 1
             link.assert_idle()
 
     run(main)
@@ -341,7 +328,7 @@ def test_a_server_that_never_was_there_is_no_lost_connection() -> None:
             async with connected(url, asyncio.Queue(), 50 * NS_PER_MS) as client:
                 with pytest.raises(NoAnswerError):
                     await client.call(Op.NOOP)
-                assert client.lost_connections == 0
+                assert client.standing.lost == 0
 
     run(main)
 
@@ -435,14 +422,14 @@ def test_a_peer_that_speaks_zmq_has_greeted() -> None:
         async with linked() as link:
             call = link.call(Op.NOOP)
             await link.peer.receive()
-            while not link.client.greeted:  # noqa: ASYNC110 - nothing tells that it has changed
+            while not link.client.standing.greeted:  # noqa: ASYNC110 - nothing tells that it has changed
                 await asyncio.sleep(0.001)
-            assert not link.client.spoke_otherwise
+            assert not link.client.standing.spoke_otherwise
             link.peer.close()
             with pytest.raises(ConnectionLostError):
                 await call
-            assert link.client.greeted, "it did, whatever became of it"
-            assert not link.client.spoke_otherwise
+            assert link.client.standing.greeted, "it did, whatever became of it"
+            assert not link.client.standing.spoke_otherwise
 
     run(main)
 
@@ -464,8 +451,8 @@ def test_a_peer_that_does_not_speak_zmq_never_greets(said: bytes) -> None:
         async with connected(f"tcp://127.0.0.1:{port}", asyncio.Queue(), 200 * NS_PER_MS) as client:
             with pytest.raises((NoAnswerError, ConnectionLostError)):
                 await client.call(Op.NOOP)
-            assert not client.greeted
-            assert client.spoke_otherwise == bool(said)
+            assert not client.standing.greeted
+            assert client.standing.spoke_otherwise == bool(said)
         ended.set()
         listener.close()
         await listener.wait_closed()
@@ -640,7 +627,7 @@ async def settled(link: Link) -> None:
     uid, op = await link.peer.receive()
     await link.peer.send(uid, op, OK)
     await call
-    while link.client._look_due or not link.client.greeted:  # noqa: ASYNC110 - nothing tells it
+    while link.client._look_due or not link.client.standing.greeted:  # noqa: ASYNC110 - nothing tells it
         await asyncio.sleep(0.001)
 
 
@@ -697,7 +684,7 @@ class PromptPeer:
 @asynccontextmanager
 async def prompt(
     answer: Callable[[list[bytes]], list[list[bytes]]],
-) -> AsyncIterator[tuple[RpcClient, asyncio.Queue[Event]]]:
+) -> AsyncIterator[tuple[ZmqConnection, asyncio.Queue[Event]]]:
     peer, events = PromptPeer(answer), asyncio.Queue[Event]()
     try:
         async with connected(f"tcp://127.0.0.1:{peer.port}", events, 5 * NS_PER_S) as client:
