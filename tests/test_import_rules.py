@@ -215,7 +215,7 @@ ROOMS = {
     "geometry": set[str](),
     "shmnames": set[str](),
     "limits": {"errors"},
-    "cuda": {"shmnames"},
+    "cuda": {"errors", "shmnames"},
     "kv": {"cuda", "errors", "shmnames"},
     "history": {"kv", "load"},
     "config": {"defaults", "errors", "geometry", "kv", "load"},

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 from benchserver.cuda import mark
+from benchserver.cuda.reason import reason_of
 from benchserver.errors import FatalError
-from benchserver.kv.gpu.memory import torch_reason
 from benchserver.kv.pool import EventError
 from protocol.handles import EVENT_HANDLE_BYTES
 
@@ -64,7 +64,7 @@ class CudaEvents:
                 event.record(self.stream)
                 handle = bytes(event.ipc_handle())
         except RuntimeError as error:
-            reason = torch_reason(error)
+            reason = reason_of(error)
             raise FatalError(
                 f"{self._device}: an event for the server cannot be exported ({reason})"
             ) from error
@@ -94,7 +94,7 @@ class CudaEvents:
                 self.stream.wait_event(event)
         except RuntimeError as error:
             raise EventError(
-                f"the server's event cannot be opened or queried ({torch_reason(error)})"
+                f"the server's event cannot be opened or queried ({reason_of(error)})"
             ) from error
 
     def _poll(self, event: Any, timeout_ns: int) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
+from benchserver.cuda.reason import reason_of
 from benchserver.errors import FatalError
 from benchserver.kv.gpu.events import CudaEvents
 from benchserver.kv.gpu.lanes import Lanes
-from benchserver.kv.gpu.memory import CudaIpc, CudaMemory, require_device_room, torch_reason
+from benchserver.kv.gpu.memory import CudaIpc, CudaMemory, require_device_room
 from benchserver.kv.gpu.pool import CudaPool
 from benchserver.kv.gpu.requirements import require_cuda
 from benchserver.kv.layout import place_tensors
@@ -33,7 +34,7 @@ def assign_devices(ranks: int, nbytes: int) -> list[RankDevice]:
             for rank, (number, fact) in enumerate(zip(numbers, facts, strict=True))
         ]
     except (RuntimeError, AssertionError, AttributeError) as error:
-        raise FatalError(f"--mode gpu: CUDA does not start: {torch_reason(error)}") from error
+        raise FatalError(f"--mode gpu: CUDA does not start: {reason_of(error)}") from error
     require_device_room(nbytes, numbers)
     return devices
 

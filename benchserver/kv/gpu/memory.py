@@ -13,15 +13,15 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from benchserver.cuda import mark
-from benchserver.cuda.driver import DriverError, allocation_base, memory_handle
-from benchserver.errors import FatalError, one_line
+from benchserver.cuda.driver import DriverError, address_range, memory_handle
+from benchserver.cuda.reason import reason_of
+from benchserver.errors import FatalError
 from protocol.errors import LocalProtocolError
 from protocol.handles import CudaHandle, CudaRawHandle, handle_to_wire
 from shapespec import DTYPES
 
 CudaIpc = Literal["torch", "driver"]
 
-_SHOWN_CHARS = 200
 _HINTS = {
     "torch": "in a container start it with --ipc=host; unset PYTORCH_CUDA_ALLOC_CONF (expandable "
     "segments and cudaMallocAsync cannot be shared); or use --cuda-ipc driver",
@@ -41,7 +41,7 @@ def require_device_room(nbytes: int, devices: Sequence[int]) -> None:
         try:
             free, _ = torch.cuda.mem_get_info(device)
         except RuntimeError as error:
-            raise FatalError(f"GPU memory: cuda:{device}: {torch_reason(error)}") from error
+            raise FatalError(f"GPU memory: cuda:{device}: {reason_of(error)}") from error
         if pools * nbytes > free:
             raise _no_room(pools * nbytes, free, device)
 
@@ -68,7 +68,7 @@ class CudaMemory:
             raise _no_room(nbytes, free, device) from error
         except RuntimeError as error:
             raise FatalError(
-                f"GPU memory: {nbytes} bytes asked for on cuda:{device}: {torch_reason(error)}"
+                f"GPU memory: {nbytes} bytes asked for on cuda:{device}: {reason_of(error)}"
             ) from error
         mark.place()
 
@@ -98,7 +98,7 @@ class CudaMemory:
         except (RuntimeError, DriverError, LocalProtocolError) as error:
             raise FatalError(
                 f"--cuda-ipc {self._ipc}: the KV pool on {self.device} cannot be exported "
-                f"({torch_reason(error)}); {_HINTS[self._ipc]}"
+                f"({reason_of(error)}); {_HINTS[self._ipc]}"
             ) from error
 
     def _shared(
@@ -119,7 +119,7 @@ class CudaMemory:
         self, dtype: str, shape: tuple[int, ...], stride: tuple[int, ...], offset: int
     ) -> CudaRawHandle:
         pointer: int = self.tensor.data_ptr()
-        base = allocation_base(pointer)
+        base, _ = address_range(pointer)
         nbytes = _item_bytes(dtype)
         for length in shape:
             nbytes *= length
@@ -157,9 +157,3 @@ def _no_room(nbytes: int, free: int, device: int) -> FatalError:
         f"GPU memory: {nbytes} bytes asked for, {free} bytes free on cuda:{device}; use a smaller "
         "--kvcache-shape-spec or --tp-size, or another device (CUDA_VISIBLE_DEVICES)"
     )
-
-
-def torch_reason(error: Exception) -> str:
-    """Return what torch or the driver says first; the lines after it are advice on debugging."""
-    lines = str(error).strip().splitlines()
-    return one_line(lines[0] if lines else type(error).__name__, _SHOWN_CHARS)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from benchserver.cuda.reason import reason_of
 from benchserver.errors import FatalError
-from benchserver.kv.gpu.memory import torch_reason
 
 
 class DeviceQueue:
@@ -49,7 +49,7 @@ class DeviceQueue:
     def _fatal(self, what: str, error: RuntimeError) -> FatalError:
         import torch
 
-        reason = torch_reason(error)
+        reason = reason_of(error)
         if isinstance(error, torch.cuda.OutOfMemoryError):
             reason += "; use a smaller --kvcache-shape-spec, --num-tokens or --tp-size"
         return FatalError(f"{self.device}: {what}: {reason}")

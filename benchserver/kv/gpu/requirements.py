@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
 import os
 from concurrent.futures import ThreadPoolExecutor
 
+from benchserver.cuda.driver import DriverError, count_devices
 from benchserver.errors import FatalError, one_line
 
 _EXTRA = "pip install 'bench-server[gpu]'"
@@ -21,13 +21,9 @@ def device_count() -> int:
 
 def _ask_driver() -> int:
     try:
-        driver = ctypes.CDLL("libcuda.so.1")
-        count = ctypes.c_int(0)
-        if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
-            return 0
-    except (OSError, AttributeError):
+        return count_devices()
+    except DriverError:
         return 0
-    return count.value
 
 
 def require_device() -> None:

@@ -9,14 +9,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from benchserver.errors import one_line
+from benchserver.cuda.reason import reason_of
 from benchserver.refserver.refusal import RefusalError
 from benchserver.refserver.store.arena import Bytes
 
 _PORTABLE = 1
 """cudaHostRegisterPortable: pinned for all devices."""
-
-_SHOWN_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +36,6 @@ def refusing(what: str) -> Iterator[None]:
         yield
     except (RuntimeError, TypeError, ValueError, OverflowError) as error:
         raise RefusalError(f"{what}: {reason_of(error)}") from error
-
-
-def reason_of(error: BaseException) -> str:
-    """Return what torch says first; the lines after it are advice on debugging torch."""
-    lines = str(error).strip().splitlines()
-    return one_line(lines[0] if lines else type(error).__name__, _SHOWN_CHARS)
 
 
 def visible_devices() -> Mapping[str, Device]:
