@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import Protocol
 
 from benchserver.kv.evidence import Evidence
-from benchserver.load.probes import Probe
 
 
 class Outcome(enum.Enum):
@@ -20,29 +20,36 @@ class Outcome(enum.Enum):
     UNKNOWN = "unknown"
 
 
-class Pass(enum.Enum):
-    """What a LOOKUP of a sequence is for; those after `warm` are probes, which not every one has.
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A question that not every unit of work asks, by its name in reports."""
 
-    `salt` and `model` ask under another cache salt and model name, `bounds` for a shorter range.
-    """
+    name: str
 
-    COLD = "cold"
-    WARM = "warm"
-    PARTIAL = "partial"
-    SALT = "salt"
-    MODEL = "model"
-    BOUNDS = "bounds"
+
+class Record(Protocol):
+    """The history of one unit of a scenario's work."""
+
+    @property
+    def label(self) -> str:
+        """Return what lines call it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something that happened in a unit of work; each kind of record is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LookupRecord:
-    """LOOKUP and its status queries, until the hit count came.
+class LookupRecord(Step):
+    """LOOKUP and its status queries, until the hit count came; `which` says what for.
 
     `hits` and `expected` count chunks; `attempts` counts lookups, `lag_ns` runs from the last
     STORE's answer to the lookup's, for the warm pass.
     """
 
-    which: Pass
+    which: str
     outcome: Outcome
     hits: int
     expected: int
@@ -54,7 +61,7 @@ class LookupRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TransferRecord:
+class TransferRecord(Step):
     """One STORE or RETRIEVE of one rank; `chunks` is what the server says it moved.
 
     `replied_ns` is how long the reply took, `latency_ns` how long the data took to land; the same
@@ -75,7 +82,7 @@ class TransferRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EvidenceRecord:
+class EvidenceRecord(Step):
     """What one rank's destination blocks and their neighbours hold after a RETRIEVE."""
 
     rank: int
@@ -84,7 +91,7 @@ class EvidenceRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartialRecord:
+class PartialRecord(Step):
     """What one rank's destination holds after a RETRIEVE that was told to skip the first tokens.
 
     `skipped` are the blocks that lie wholly in those, `restored` all others.
@@ -98,7 +105,7 @@ class PartialRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceRecord:
+class SourceRecord(Step):
     """What one rank's source blocks hold after all is done: nobody but we may write them."""
 
     rank: int
@@ -106,7 +113,7 @@ class SourceRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DigestRecord:
+class DigestRecord(Step):
     """The server's digests of one rank's blocks against ours, one a chunk.
 
     `leg` is `source` or `destination`.  With an outcome other than ok, `server` is empty.
@@ -121,24 +128,13 @@ class DigestRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndRecord:
+class EndRecord(Step):
     """One FREE_LOOKUP_LOCKS or END_SESSION."""
 
     name: str
     request_id: str
     outcome: Outcome
     reason: str = ""
-
-
-Step = (
-    LookupRecord
-    | TransferRecord
-    | EvidenceRecord
-    | PartialRecord
-    | SourceRecord
-    | DigestRecord
-    | EndRecord
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +160,13 @@ class SequenceRecord:
     def label(self) -> str:
         """Return what lines call it."""
         return sequence_label(self.seq, self.aside)
+
+    def lookup(self, which: str) -> LookupRecord | None:
+        """Return the sequence's LOOKUP of that kind, or None if it made none."""
+        for step in self.steps:
+            if isinstance(step, LookupRecord) and step.which == which:
+                return step
+        return None
 
 
 def sequence_label(seq: int, aside: str) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchserver.check.verdict import Check, Ledger, Verdict, failed
+from benchserver.check.run import RUN
+from benchserver.check.verdict import Ledger, Verdict, failed
 from benchserver.config import RunConfig
 from benchserver.errors import EXIT_FAILED, EXIT_OK
 from benchserver.kv.placement import RankDevice
@@ -56,10 +57,14 @@ class RunResult:
         return EXIT_OK if self.verdict is Verdict.VALID else EXIT_FAILED
 
 
-def result_of_no_run(config: RunConfig, why: str, *, interrupted: bool) -> RunResult:
-    """Return the result of a run that could not begin: nothing is proven, and `why` is said."""
-    ledger = Ledger()
-    ledger.add([failed(Check.RUN, why)])
+def result_of_no_run(
+    config: RunConfig, ledger: Ledger, why: str, *, interrupted: bool
+) -> RunResult:
+    """Return the result of a run that could not begin: nothing is proven, and `why` is said.
+
+    `ledger` has the checks that would have been made.
+    """
+    ledger.add([failed(RUN, why)])
     return RunResult(
         config=config,
         server=ServerFacts(rpc_url=config.rpc_url, http_url=config.http_url),

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from benchserver.check.verdict import MEANINGS
+from benchserver.check.run import STAGE_CHECKS
+from benchserver.scenarios.baseline.checks import CHECKS
 from tests.rules import exceptions
 from tests.rules.documents import rows_under, wrong_places
 from tests.rules.imports import file_graph, rings, room_graph
@@ -139,4 +140,4 @@ def rows_of_documents(*header: str) -> dict[str, str]:
 
 def test_the_documents_name_every_check_and_its_meaning() -> None:
     rows = rows_of_documents("check", "passes if")
-    assert rows == {check.value: meaning for check, meaning in MEANINGS.items()}
+    assert rows == {check.name: check.meaning for check in (*CHECKS, *STAGE_CHECKS)}

@@ -6,11 +6,15 @@ from benchserver.check.verdict import Check, Finding, failed, not_looked_at, pas
 from benchserver.history import EvidenceRecord, SequenceRecord, SourceRecord
 from benchserver.kv.evidence import Evidence, EvidenceKind, PageFault
 
+CONTENT = Check("content", "every byte of every rank's destination blocks is right")
+SOURCE = Check("source", "no byte of a source block was altered but by us")
+CANARIES = Check("canaries", "no byte beside the destination blocks was written")
+
 
 def content(record: SequenceRecord) -> list[Finding]:
     """Every reading rank's destination blocks match."""
     return [
-        _judge(record, Check.CONTENT, rank, step.content if step else None)
+        _judge(record, CONTENT, rank, step.content if step else None)
         for rank, step in _by_rank(record)
     ]
 
@@ -21,7 +25,7 @@ def source(record: SequenceRecord) -> list[Finding]:
         return []
     steps = {step.rank: step for step in record.steps if isinstance(step, SourceRecord)}
     return [
-        _judge(record, Check.SOURCE, rank, steps[rank].content if rank in steps else None)
+        _judge(record, SOURCE, rank, steps[rank].content if rank in steps else None)
         for rank in record.writers
     ]
 
@@ -29,7 +33,7 @@ def source(record: SequenceRecord) -> list[Finding]:
 def canaries(record: SequenceRecord) -> list[Finding]:
     """Every reading rank's canaries, null block and guards are as they were."""
     return [
-        _judge(record, Check.CANARIES, rank, step.canaries if step else None)
+        _judge(record, CANARIES, rank, step.canaries if step else None)
         for rank, step in _by_rank(record)
     ]
 
@@ -46,9 +50,9 @@ def _judge(record: SequenceRecord, check: Check, rank: int, evidence: Evidence |
     if evidence.kind is EvidenceKind.MATCH:
         return passed(check)
     count = f"{evidence.bad_pages} of {evidence.pages} pages"
-    if check is Check.CANARIES:
+    if check is CANARIES:
         return failed(check, f"{place}: CANARY OVERWRITTEN, {count}: {fault_text(evidence.first)}")
-    if check is Check.SOURCE:
+    if check is SOURCE:
         seen = f"{count} were altered: {fault_text(evidence.first)}"
         return failed(check, f"{place}: CHECKSUM MISMATCH, leg source, {seen}")
     what = "untouched by RETRIEVE" if evidence.kind is EvidenceKind.UNTOUCHED else "wrong"

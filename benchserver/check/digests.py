@@ -5,6 +5,8 @@ from __future__ import annotations
 from benchserver.check.verdict import Check, Finding, failed, not_looked_at, passed, unproven
 from benchserver.history import DigestRecord, Outcome, SequenceRecord
 
+DIGESTS = Check("digests", "the server's digests equal ours, source and destination")
+
 _LEG_MEANING = {
     "source": "the server reads other bytes than we wrote",
     "destination": "the server sees other bytes than it should have restored",
@@ -25,17 +27,17 @@ def digests(record: SequenceRecord) -> list[Finding]:
 def _judge(record: SequenceRecord, rank: int, leg: str, step: DigestRecord | None) -> Finding:
     place = f"{record.label} rank={rank}"
     if step is None:
-        return not_looked_at(Check.DIGESTS, f"{place}: no digests of the {leg} blocks were taken")
+        return not_looked_at(DIGESTS, f"{place}: no digests of the {leg} blocks were taken")
     if step.outcome is not Outcome.OK:
-        return unproven(Check.DIGESTS, f"{place}: digests of the {leg} blocks: {step.reason}")
+        return unproven(DIGESTS, f"{place}: digests of the {leg} blocks: {step.reason}")
     if len(step.server) != len(step.ours):
         count = f"{len(step.server)} digests came, {len(step.ours)} were asked for"
-        return failed(Check.DIGESTS, f"{place}: leg {leg}: {count}")
+        return failed(DIGESTS, f"{place}: leg {leg}: {count}")
     for chunk, (ours, server) in enumerate(zip(step.ours, step.server, strict=True)):
         if ours != server:
             return failed(
-                Check.DIGESTS,
+                DIGESTS,
                 f"{place}: CHECKSUM MISMATCH, leg {leg}, chunk {chunk}: ours {ours}, "
                 f"the server's {server}: {_LEG_MEANING[leg]}, or its digest API is wrong",
             )
-    return passed(Check.DIGESTS)
+    return passed(DIGESTS)

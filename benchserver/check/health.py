@@ -10,29 +10,21 @@ from protocol.health import Health
 from protocol.httpapi import ServerStatus
 from protocol.metrics import FAILURES
 
+HEALTH = Check("health", "by its own /status, the server is well, before the run and after")
+
 _SHOWN = 3
 _FULL = 0.9
 """The used share of L1 from which on a sequence may well have found no room."""
-
-EXPLAINED = (
-    Check.STORE,
-    Check.VISIBILITY,
-    Check.WARM_LOOKUP,
-    Check.COLD_LOOKUP,
-    Check.RETRIEVE,
-    Check.PARTIAL,
-)
-"""The checks that fail for want of room, of a thread, or of a registration."""
 
 
 def judge_health(health: Health, when: str) -> Finding:
     """Return the finding on what /status says `when`: before or after the run."""
     if not health.said:
-        return unproven(Check.HEALTH, f"{when} the run, /status says nothing of its health")
+        return unproven(HEALTH, f"{when} the run, /status says nothing of its health")
     if not health.bad:
-        return passed(Check.HEALTH)
+        return passed(HEALTH)
     return failed(
-        Check.HEALTH,
+        HEALTH,
         f"{when} the run, the server is not well, by its own /status: {_listed(health.bad)}; see "
         "its log, and start it anew",
     )
@@ -66,7 +58,7 @@ def explain(findings: Iterable[Finding], found: Iterable[str]) -> list[Finding]:
     """Say in the first failure that `found` may explain what was found."""
     explained, text = list(findings), "; ".join(found)
     for index, finding in enumerate(explained):
-        if text and finding.check in EXPLAINED and finding.verdict is Verdict.INVALID:
+        if text and finding.check.explained and finding.verdict is Verdict.INVALID:
             said = f"{finding.text}; the server's /status says: {text}"
             explained[index] = replace(finding, text=said)
             break

@@ -16,6 +16,8 @@ from protocol.messages import (
     UnknownReply,
 )
 
+REPLIES = Check("replies", "no late, duplicate, unknown or malformed reply, no lost connection")
+
 _MEANWHILE_NS = 50_000_000
 """Answers that come so soon after each other may all have waited for the server to go on."""
 
@@ -27,10 +29,10 @@ def judge_event(event: Event, rank: int, *, now_ns: int, alive_ns: int) -> Findi
         given_up_ns = now_ns - event.late_ns
         if not given_up_ns <= alive_ns <= now_ns - _MEANWHILE_NS:
             return unproven(
-                Check.REPLIES,
+                REPLIES,
                 f"{text}, and nothing else was answered meanwhile: the server stood still",
             )
-    return failed(Check.REPLIES, text)
+    return failed(REPLIES, text)
 
 
 def _text(event: Event) -> str:

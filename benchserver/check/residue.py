@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from benchserver.check.verdict import Check, Finding, failed, passed
 from protocol.httpapi import ServerStatus
 
+RESIDUE = Check("residue", "no registration, session or lock of ours stays on the server")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Residue:
@@ -60,5 +62,5 @@ def judge_residue(residue: Residue) -> Finding:
         )
         parts.extend(f"{count} {name} more than before the run" for count, name in counts if count)
     if not parts:
-        return passed(Check.RESIDUE)
-    return failed(Check.RESIDUE, f"the server still holds {'; '.join(parts)} (/status)")
+        return passed(RESIDUE)
+    return failed(RESIDUE, f"the server still holds {'; '.join(parts)} (/status)")

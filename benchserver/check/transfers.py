@@ -8,17 +8,20 @@ from __future__ import annotations
 from benchserver.check.verdict import Check, Finding, failed, not_looked_at, passed, unproven
 from benchserver.history import Outcome, SequenceRecord, TransferRecord
 
+STORE = Check("store", "every rank's STORE is answered, and accepted", explained=True)
+RETRIEVE = Check("retrieve", "every rank's RETRIEVE is answered, and accepted", explained=True)
+
 
 def stores(record: SequenceRecord) -> list[Finding]:
     """Every writing rank's STORE was accepted, for all its chunks."""
     if record.expect_warm:
         return []
-    return _judge(record, Check.STORE, "STORE", record.writers)
+    return _judge(record, STORE, "STORE", record.writers)
 
 
 def retrieves(record: SequenceRecord) -> list[Finding]:
     """Every reading rank's whole RETRIEVE was accepted; `partial` judges the other kind."""
-    return _judge(record, Check.RETRIEVE, "RETRIEVE", record.readers)
+    return _judge(record, RETRIEVE, "RETRIEVE", record.readers)
 
 
 def _judge(

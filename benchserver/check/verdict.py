@@ -6,7 +6,7 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from benchserver.load.probes import Probe
+from benchserver.history import Probe
 
 
 class Verdict(enum.IntEnum):
@@ -17,49 +17,17 @@ class Verdict(enum.IntEnum):
     INVALID = 2
 
 
-class Check(enum.Enum):
-    """Every property that a run is judged by; the value is its name in reports."""
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One property that a run is judged by, by its name in reports; a scenario brings its own.
 
-    COLD_LOOKUP = "cold_lookup"
-    STORE = "store"
-    VISIBILITY = "visibility"
-    WARM_LOOKUP = "warm_lookup"
-    RETRIEVE = "retrieve"
-    CONTENT = "content"
-    SOURCE = "source"
-    CANARIES = "canaries"
-    DIGESTS = "digests"
-    PARTIAL = "partial"
-    ISOLATION = "isolation"
-    BOUNDS = "bounds"
-    SESSIONS = "sessions"
-    REPLIES = "replies"
-    TRANSPORT = "transport"
-    HEALTH = "health"
-    RESIDUE = "residue"
-    RUN = "run"
+    `explained`: it fails for want of room, of a thread, or of a registration, so that what the
+    server says of itself may explain it.
+    """
 
-
-MEANINGS: dict[Check, str] = {
-    Check.COLD_LOOKUP: "the first LOOKUP hits exactly the chunks that it must",
-    Check.STORE: "every rank's STORE is answered, and accepted",
-    Check.VISIBILITY: "stored chunks are found by LOOKUP within --visible-within",
-    Check.WARM_LOOKUP: "LOOKUP counts exactly the stored chunks",
-    Check.RETRIEVE: "every rank's RETRIEVE is answered, and accepted",
-    Check.CONTENT: "every byte of every rank's destination blocks is right",
-    Check.SOURCE: "no byte of a source block was altered but by us",
-    Check.CANARIES: "no byte beside the destination blocks was written",
-    Check.DIGESTS: "the server's digests equal ours, source and destination",
-    Check.PARTIAL: "a RETRIEVE told to skip the first tokens writes all other blocks, no more",
-    Check.ISOLATION: "LOOKUP under another cache salt or model name misses",
-    Check.BOUNDS: "LOOKUP of a range that ends before the stored end hits exactly that far",
-    Check.SESSIONS: "every lock is freed and every session ended, with an answer",
-    Check.REPLIES: "no late, duplicate, unknown or malformed reply, no lost connection",
-    Check.TRANSPORT: "the transport that was asked for was used",
-    Check.HEALTH: "by its own /status, the server is well, before the run and after",
-    Check.RESIDUE: "no registration, session or lock of ours stays on the server",
-    Check.RUN: "the run did what it was asked to, to its end",
-}
+    name: str
+    meaning: str
+    explained: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,11 +109,11 @@ class ProbeTally:
 
 
 class Ledger:
-    """Tallies of every check of a run, and of its probes."""
+    """Tallies of every check of a run, in the order of reports, and of its probes."""
 
-    def __init__(self) -> None:
-        self.tallies: dict[Check, Tally] = {check: Tally() for check in Check}
-        self.probes: dict[Probe, ProbeTally] = {probe: ProbeTally() for probe in Probe}
+    def __init__(self, checks: Iterable[Check], probes: Iterable[Probe] = ()) -> None:
+        self.tallies: dict[Check, Tally] = {check: Tally() for check in checks}
+        self.probes: dict[Probe, ProbeTally] = {probe: ProbeTally() for probe in probes}
 
     def add(self, findings: Iterable[Finding]) -> None:
         """Count findings."""
@@ -181,13 +149,13 @@ class Ledger:
     def not_evaluated(self) -> dict[str, str]:
         """Return what a run owes and did not look at, checks and probes, by name: the reasons."""
         missing = {
-            check.value: tally.skipped
+            check.name: tally.skipped
             for check, tally in self.tallies.items()
             if tally.skipped and not (tally.passed or tally.failed or tally.unproven)
         }
         for probe, made in self.probes.items():
             if not made.made:
-                missing.setdefault(probe.value, made.never or NOT_REACHED)
+                missing.setdefault(probe.name, made.never or NOT_REACHED)
         return missing
 
     def verdict(self) -> Verdict:

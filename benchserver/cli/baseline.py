@@ -172,9 +172,13 @@ def _run(config: RunConfig, run: Run) -> int:
                 server = needed.enter_context(_serving(config, run.ending))
                 config = replace(config, rpc_url=server.rpc_url, http_url=server.http_url)
         except FatalError as error:
+            from benchserver.check.run import new_ledger
             from benchserver.result import result_of_no_run
+            from benchserver.scenarios.baseline.checks import CHECKS
+            from benchserver.scenarios.baseline.plan import PROBES
 
-            nothing = result_of_no_run(config, str(error), interrupted=run.ending.asked)
+            ledger = new_ledger(CHECKS, PROBES)
+            nothing = result_of_no_run(config, ledger, str(error), interrupted=run.ending.asked)
             raise FatalError("; ".join([str(error), *run.reports.write(nothing)])) from error
         # Loaded here: nothing heavy, nor libzmq, before the limits are known to do.
         from benchserver.stage.process import run_to_end

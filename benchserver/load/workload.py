@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 
-import numpy as np
-
-from benchserver.load.probes import PROBE_EVERY
+PROBE_EVERY = 10
+"""Sequences 0, 10, 20, ... hold equal chunks."""
 
 VOCABULARY = 128_000
 """Token ids look like those of a large model; servers take any uint32."""
@@ -36,6 +35,9 @@ def chunked_tokens(seed: int, seq: int, num_tokens: int, chunk_tokens: int) -> l
 
 
 def _drawn(name: str, num_tokens: int) -> list[int]:
+    # Loaded here: what is planned is known before anything is drawn.
+    import numpy as np
+
     words = np.frombuffer(hashlib.shake_128(name.encode()).digest(4 * num_tokens), dtype="<u4")
     tokens: list[int] = (words % VOCABULARY).tolist()
     return tokens

@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from benchserver.check.verdict import Check, failed
+from benchserver.check.run import RUN
+from benchserver.check.verdict import failed
 from benchserver.errors import FatalError, UsageError, one_line, os_reason
 from benchserver.outlet import Outlet, SecondsLeft, outlet_for, outlet_to
 from benchserver.result import RunResult
@@ -162,7 +163,7 @@ def deliver(result: RunResult, reports: Sequence[Report]) -> list[str]:
             good.append(report)
         except FatalError as error:
             wrong.append(str(error))
-            result.ledger.add([failed(Check.RUN, str(error))])
+            result.ledger.add([failed(RUN, str(error))])
     if wrong:
         _write_again(result, good)
     return wrong
@@ -170,7 +171,7 @@ def deliver(result: RunResult, reports: Sequence[Report]) -> list[str]:
 
 def fail(result: RunResult, reports: Iterable[Report], trouble: str) -> None:
     """Let the run fail for what has happened since its reports were written, and tell the files."""
-    result.ledger.add([failed(Check.RUN, trouble)])
+    result.ledger.add([failed(RUN, trouble)])
     _write_again(result, reports)
 
 

@@ -8,8 +8,7 @@ from dataclasses import asdict
 from typing import Any
 from xml.etree import ElementTree
 
-from benchserver.check.verdict import MEANINGS, Check, Tally, Verdict
-from benchserver.load.probes import Probe
+from benchserver.check.verdict import Tally, Verdict
 from benchserver.report.replay import replay_command
 from benchserver.result import RunResult
 from benchserver.stats.measures import RATES, SERIES
@@ -57,7 +56,7 @@ def result_document(result: RunResult) -> dict[str, Any]:
         },
         "calls_attempted": measures.attempted,
         "checks": {
-            check.value: {
+            check.name: {
                 "verdict": tally.verdict.name.lower(),
                 "passed": tally.passed,
                 "failed": tally.failed,
@@ -68,7 +67,7 @@ def result_document(result: RunResult) -> dict[str, Any]:
             for check, tally in result.ledger.tallies.items()
         },
         "probes": {
-            probe.value: {"made": tally.made, "not_evaluated": missing.get(probe.value, "")}
+            probe.name: {"made": tally.made, "not_evaluated": missing.get(probe.name, "")}
             for probe, tally in result.ledger.probes.items()
         },
         "latency": {
@@ -110,12 +109,12 @@ def junit_document(result: RunResult) -> bytes:
     _add_properties(suite, result)
     for check, tally in tallies.items():
         case = ElementTree.SubElement(
-            suite, "testcase", classname="bench-server", name=check.value, time="0"
+            suite, "testcase", classname="bench-server", name=check.name, time="0"
         )
         if tally.verdict is not Verdict.VALID:
             message = _xml_text(tally.texts[0] if tally.texts else "never evaluated")
             failure = ElementTree.SubElement(case, "failure", message=message)
-            failure.text = _xml_text(f"{MEANINGS[check]}\n" + "\n".join(tally.texts))
+            failure.text = _xml_text(f"{check.meaning}\n" + "\n".join(tally.texts))
         elif _is_skipped(tally):
             ElementTree.SubElement(case, "skipped", message=_xml_text(tally.skipped))
     _add_probes(suite, result)
@@ -125,8 +124,9 @@ def junit_document(result: RunResult) -> bytes:
 
 def _probe_cases(result: RunResult) -> dict[str, str]:
     """Return the probes without a check of their own, and why each was not made, "" if it was."""
-    missing, checks = result.ledger.not_evaluated(), {check.value for check in Check}
-    return {p.value: missing.get(p.value, "") for p in Probe if p.value not in checks}
+    ledger, missing = result.ledger, result.ledger.not_evaluated()
+    checks = {check.name for check in ledger.tallies}
+    return {p.name: missing.get(p.name, "") for p in ledger.probes if p.name not in checks}
 
 
 def _add_probes(suite: ElementTree.Element, result: RunResult) -> None:

@@ -12,7 +12,6 @@ from benchserver.history import (
     EndRecord,
     LookupRecord,
     Outcome,
-    Pass,
     SequenceRecord,
     Step,
     TransferRecord,
@@ -41,13 +40,13 @@ def step_line(label: str, step: Step) -> Line | None:
     return None if describe is None else describe(label, step)
 
 
-_LOOKUP_NAMES: Mapping[Pass, str] = {
-    Pass.COLD: "LOOKUP cold:  ",
-    Pass.WARM: "LOOKUP warm:  ",
-    Pass.PARTIAL: "LOOKUP again: ",
-    Pass.SALT: "LOOKUP salt:  ",
-    Pass.MODEL: "LOOKUP model: ",
-    Pass.BOUNDS: "LOOKUP short: ",
+_LOOKUP_NAMES: Mapping[str, str] = {
+    "cold": "LOOKUP cold:  ",
+    "warm": "LOOKUP warm:  ",
+    "partial": "LOOKUP again: ",
+    "salt": "LOOKUP salt:  ",
+    "model": "LOOKUP model: ",
+    "bounds": "LOOKUP short: ",
 }
 
 
@@ -102,7 +101,7 @@ def sequence_lines(record: SequenceRecord, findings: Sequence[Finding]) -> list[
         for (headline, _), same in alike.items()
     ]
     if rest := [finding for finding in bad if finding not in causes]:
-        names = dict.fromkeys(finding.check.value for finding in rest)
+        names = dict.fromkeys(finding.check.name for finding in rest)
         lines.append(_not_looked_at(names, len(rest)))
     return [Line(f"[{record.label}] {line}", BAD) for line in lines]
 
@@ -112,7 +111,7 @@ _RANK = re.compile(r"\brank=[0-9]+")
 
 def _headline(finding: Finding) -> str:
     verdict = "FAILED" if finding.verdict is Verdict.INVALID else "UNPROVEN"
-    return f"{verdict} {finding.check.value}"
+    return f"{verdict} {finding.check.name}"
 
 
 def _elsewhere(count: int) -> str:
@@ -159,18 +158,18 @@ def _check_lines(result: RunResult) -> list[Line]:
     lines = [Line(f"{'check':<14}{'passed':>10}{'failed':>10}{'unproven':>10}", FAINT)]
     for check, tally in result.ledger.tallies.items():
         if tally.skipped and not (tally.passed or tally.failed or tally.unproven):
-            lines.append(Line(f"{check.value:<14}not evaluated: {tally.skipped}", FAINT))
+            lines.append(Line(f"{check.name:<14}not evaluated: {tally.skipped}", FAINT))
             continue
         style = PLAIN if tally.verdict is Verdict.VALID else BAD
         numbers = f"{tally.passed:>10}{tally.failed:>10}{tally.unproven:>10}"
         ran = tally.passed or tally.failed or tally.unproven
         aside = f"  ({tally.skipped or 'never run'})" if tally.skipped or not ran else ""
-        lines.append(Line(f"{check.value:<14}{numbers}{aside}", style))
+        lines.append(Line(f"{check.name:<14}{numbers}{aside}", style))
     return lines
 
 
 def _probe_lines(result: RunResult) -> list[Line]:
-    made = {probe.value: tally.made for probe, tally in result.ledger.probes.items() if tally.made}
+    made = {probe.name: tally.made for probe, tally in result.ledger.probes.items() if tally.made}
     counts = ", ".join(f"{name} {count}" for name, count in made.items())
     return [Line(f"Probes, in how many sequences: {counts or 'none'}", FAINT)]
 
@@ -230,12 +229,12 @@ def _first_failures(result: RunResult) -> list[Line]:
         if tally.verdict is not Verdict.VALID and tally.texts
     }
     if not any(tally.cause for tally in bad.values()):
-        return [Line(f"{check.value}: {tally.texts[0]}", BAD) for check, tally in bad.items()]
-    lines = [Line(f"{c.value}: {tally.cause}", BAD) for c, tally in bad.items() if tally.cause]
+        return [Line(f"{check.name}: {tally.texts[0]}", BAD) for check, tally in bad.items()]
+    lines = [Line(f"{c.name}: {tally.cause}", BAD) for c, tally in bad.items() if tally.cause]
     rest = {check: tally for check, tally in bad.items() if not tally.cause}
     if rest:
         count = sum(tally.following for tally in rest.values())
-        lines.append(Line(_not_looked_at((check.value for check in rest), count), BAD))
+        lines.append(Line(_not_looked_at((check.name for check in rest), count), BAD))
     return lines
 
 

@@ -23,12 +23,12 @@ from benchserver.history import (
     EvidenceRecord,
     Outcome,
     PartialRecord,
+    Probe,
     SourceRecord,
 )
 from benchserver.kv.blocks import BlockPlan, Window
 from benchserver.kv.evidence import EvidenceKind
 from benchserver.kv.verify import Candidate
-from benchserver.load.probes import Probe
 from benchserver.tasks import cancel_and_wait, gather_all, gather_two, in_thread
 
 _FEW_CPUS = 4

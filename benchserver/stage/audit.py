@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from benchserver.check.residue import Residue, judge_residue, residue_of
-from benchserver.check.verdict import Check, Ledger, unproven
+from benchserver.check.residue import RESIDUE, Residue, judge_residue, residue_of
+from benchserver.check.verdict import Ledger, unproven
 from benchserver.client.http import API_ERRORS, HttpApi
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.errors import one_line
@@ -39,12 +39,12 @@ async def audit_residue(
             status = await http.status()
             residue = residue_of(before, status, ours, registered=registered)
         except API_ERRORS as error:
-            ledger.add([unproven(Check.RESIDUE, one_line(error))])
+            ledger.add([unproven(RESIDUE, one_line(error))])
             return None
     ledger.add([judge_residue(residue)])
     if residue.foreign and not residue.clean:
         ledger.skip(
-            Check.RESIDUE,
+            RESIDUE,
             f"sessions and locks left out: {residue.foreign} other workers are registered",
         )
     return status
@@ -52,10 +52,10 @@ async def audit_residue(
 
 def explain_missing(ledger: Ledger, *, registered: bool, why: str) -> None:
     """Say why there was no audit, unless one has spoken; `registered`: there were workers."""
-    tally = ledger.tallies[Check.RESIDUE]
+    tally = ledger.tallies[RESIDUE]
     if tally.passed or tally.failed or tally.unproven or tally.skipped:
         return
     if not registered:
-        ledger.skip(Check.RESIDUE, "nothing was registered")
+        ledger.skip(RESIDUE, "nothing was registered")
         return
-    ledger.add([unproven(Check.RESIDUE, f"what stays on the server is unknown: {why}")])
+    ledger.add([unproven(RESIDUE, f"what stays on the server is unknown: {why}")])

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchserver.check.health import EXPLAINED, causes, explain, judge_health
-from benchserver.check.verdict import Check, Finding, Ledger, Verdict, unproven
+from benchserver.check.health import HEALTH, causes, explain, judge_health
+from benchserver.check.residue import RESIDUE
+from benchserver.check.verdict import Finding, Ledger, Verdict, unproven
 from benchserver.client.http import API_ERRORS, HttpApi
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.config import RunConfig, check_against_l1
@@ -50,7 +51,7 @@ class Condition:
         try:
             self.before = await self._http.status()
         except API_ERRORS as error:
-            for check in (Check.RESIDUE, Check.HEALTH):
+            for check in (RESIDUE, HEALTH):
                 if config.cross_check:
                     text = f"/status before the run: {one_line(error)}"
                     self._ledger.add([unproven(check, text)])
@@ -69,7 +70,7 @@ class Condition:
         )
         self._failures = await self._count_failures()
         if not self.before.health.said:
-            self._ledger.skip(Check.HEALTH, "/status of this server says nothing of it")
+            self._ledger.skip(HEALTH, "/status of this server says nothing of it")
             return
         await self._judge(self.before, "before")
 
@@ -89,7 +90,7 @@ class Condition:
 
     async def explain(self, findings: Sequence[Finding], ours: frozenset[int]) -> list[Finding]:
         """Add to the findings on a sequence what the server says that explains its failure."""
-        wanted = any(f.verdict is Verdict.INVALID and f.check in EXPLAINED for f in findings)
+        wanted = any(f.verdict is Verdict.INVALID and f.check.explained for f in findings)
         if self.before is None or not wanted:
             return list(findings)
         try:
@@ -120,7 +121,7 @@ class Condition:
         """Say that the health after the run is not known, and why, if it should be."""
         if self.before is not None and self.before.health.said and not self._judged_after:
             text = f"the server's health after the run is unknown: {why}"
-            self._ledger.add([unproven(Check.HEALTH, text)])
+            self._ledger.add([unproven(HEALTH, text)])
 
     async def _judge(self, status: ServerStatus, when: str) -> None:
         for _ in range(_LOOKS):

@@ -11,7 +11,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchserver.check.verdict import Check, Ledger, unproven
+from benchserver.check.replies import REPLIES
+from benchserver.check.sessions import SESSIONS
+from benchserver.check.verdict import Ledger, unproven
 from benchserver.client.connection import CallFailedError, Connection
 from benchserver.client.lookups import LookupDesk
 from benchserver.clock import NS_PER_MS, NS_PER_S, Clock
@@ -21,7 +23,7 @@ from benchserver.tasks import OutOfTimeError, gather_all, within
 from protocol.ops import Op
 
 if TYPE_CHECKING:
-    from benchserver.scenarios.baseline import Baseline
+    from benchserver.scenarios.baseline.passes import Baseline
     from benchserver.stage.workforce import Workforce
 
 _FINISH_WITHIN_S = 0.8
@@ -111,7 +113,7 @@ class Leaving:
         for request in list(desk.open_requests.values()):
             ends = await desk.settle(request, timeout_ns=self._budget_ns)
             self._ledger.add(
-                unproven(Check.SESSIONS, f"at the end of the run: {end.name}: {end.reason}")
+                unproven(SESSIONS, f"at the end of the run: {end.name}: {end.reason}")
                 for end in ends
                 if end.outcome is not Outcome.OK
             )
@@ -134,7 +136,7 @@ class Leaving:
             self._fail_replies(f"at the end of the run: {one_line(error)}")
 
     def _fail_replies(self, text: str) -> None:
-        self._ledger.add([unproven(Check.REPLIES, text)])
+        self._ledger.add([unproven(REPLIES, text)])
 
     async def _count(self, registered: bool) -> None:
         if self._audit is not None and not self.silent:

@@ -15,13 +15,14 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from benchserver.check.probes import PROBE_CHECKS, probes_made
-from benchserver.check.replies import judge_event
-from benchserver.check.sequence import judge_sequence
+from benchserver.check.content import SOURCE
+from benchserver.check.digests import DIGESTS
+from benchserver.check.judging import judge
+from benchserver.check.replies import REPLIES, judge_event
+from benchserver.check.run import RUN, new_ledger
+from benchserver.check.transfers import STORE
 from benchserver.check.transport import judge_transport
 from benchserver.check.verdict import (
-    Check,
-    Ledger,
     Verdict,
     failed,
     passed,
@@ -51,9 +52,11 @@ from benchserver.errors import (
 )
 from benchserver.kv.placement import RankDevice
 from benchserver.limits import shortage
-from benchserver.load.probes import Probe, Probing
 from benchserver.reporter import Reporter
 from benchserver.result import RunResult, ServerFacts
+from benchserver.scenarios.baseline.checks import CHECKS, JUDGES, VISIBILITY, WARM_LOOKUP
+from benchserver.scenarios.baseline.plan import PROBES, SKIPPED_TOKENS, Probing
+from benchserver.scenarios.baseline.probes import PARTIAL, PROBE_CHECKS, probes_made
 from benchserver.stage.alive import NEVER_NS, AliveCheck
 from benchserver.stage.audit import explain_missing
 from benchserver.stage.condition import Condition
@@ -65,7 +68,7 @@ from protocol.messages import Event, LateReply
 from protocol.ops import Op
 
 if TYPE_CHECKING:
-    from benchserver.scenarios.baseline import Baseline
+    from benchserver.scenarios.baseline.passes import Baseline
     from benchserver.stage.heartbeat import Heartbeat
     from benchserver.stage.workforce import Workforce
 
@@ -113,7 +116,7 @@ class Run:
         self._stop = stop
         self._cancel = cancel
         self._server = ServerFacts(rpc_url=config.rpc_url, http_url=config.http_url)
-        self._ledger = Ledger()
+        self._ledger = new_ledger(CHECKS, PROBES)
         self._measures = Measures()
         self._counts = dict.fromkeys(Verdict, 0)
         self._nonce = os.urandom(_NONCE_BYTES)
@@ -178,16 +181,16 @@ class Run:
             error = FatalError(text)
         if error is not None:
             verdict = unproven if isinstance(error, ServerSilentError) else failed
-            self._ledger.add([verdict(Check.RUN, one_line(error))])
+            self._ledger.add([verdict(RUN, one_line(error))])
         elif not sum(self._counts.values()):
-            self._ledger.add([unproven(Check.RUN, "no sequence was finished: nothing is proven")])
+            self._ledger.add([unproven(RUN, "no sequence was finished: nothing is proven")])
         else:
-            self._ledger.add([passed(Check.RUN)])
+            self._ledger.add([passed(RUN)])
         lost = sum(rpc.standing.lost for rpc in self._rpcs)
         if lost:
-            self._ledger.add([failed(Check.REPLIES, f"{lost} connections to the server were lost")])
-        if not self._ledger.tallies[Check.REPLIES].failed:
-            self._ledger.add([passed(Check.REPLIES)])
+            self._ledger.add([failed(REPLIES, f"{lost} connections to the server were lost")])
+        if not self._ledger.tallies[REPLIES].failed:
+            self._ledger.add([passed(REPLIES)])
 
     async def _work(self) -> None:
         dialect = await self._meet_server()
@@ -211,7 +214,7 @@ class Run:
         from benchserver.stage.heartbeat import Heartbeat, interval_ns
 
         def missed(rank: int, text: str) -> None:
-            self._ledger.add([unproven(Check.REPLIES, f"rank={rank}: {text}")])
+            self._ledger.add([unproven(REPLIES, f"rank={rank}: {text}")])
 
         before = None if self._condition is None else self._condition.before
         reap_timeout_s = 0.0 if before is None else before.reap_timeout_s
@@ -419,7 +422,7 @@ class Run:
 
     def _make_scenario(self, force: Workforce) -> Baseline:
         from benchserver.kv.pattern import content_seed
-        from benchserver.scenarios.baseline import Baseline
+        from benchserver.scenarios.baseline.passes import Baseline
 
         config, keys = self._config, self._make_keys()
         cross_check = config.cross_check and self._server.transport == "handle"
@@ -462,27 +465,27 @@ class Run:
             partial_skip=config.partial_skip,
         )
         if probing.leaves_out_digests:
-            self._ledger.skip(Check.DIGESTS, "left out: those of overwritten sources")
+            self._ledger.skip(DIGESTS, "left out: those of overwritten sources")
         self._skip_checks(cross_check)
-        for probe in Probe:
+        for probe in PROBES:
             never = probing.why_never(probe)
             self._ledger.rule_out(probe, never)
             if never and probe in PROBE_CHECKS:
                 self._ledger.skip(PROBE_CHECKS[probe], never)
         every = config.partial_every
-        if every > 1 and not probing.why_never(Probe.PARTIAL):
+        if every > 1 and not probing.why_never(SKIPPED_TOKENS):
             which = f"the first, and 0, {every}, {2 * every}, ...; --partial-retrieve-every {every}"
-            self._ledger.skip(Check.PARTIAL, which)
+            self._ledger.skip(PARTIAL, which)
         return probing
 
     def _skip_checks(self, cross_check: bool) -> None:
         if not self._config.cross_check:
-            self._ledger.skip(Check.DIGESTS, "--no-http")
+            self._ledger.skip(DIGESTS, "--no-http")
         elif not cross_check:
             reason = "the server's digest API covers lmcache_driven workers alone"
-            self._ledger.skip(Check.DIGESTS, reason)
+            self._ledger.skip(DIGESTS, reason)
         if self._config.expect_warm:
-            for check in (Check.STORE, Check.VISIBILITY, Check.WARM_LOOKUP, Check.SOURCE):
+            for check in (STORE, VISIBILITY, WARM_LOOKUP, SOURCE):
                 self._ledger.skip(check, "--expect-warm stores nothing")
 
     async def _run_sequences(self, scenario: Baseline) -> None:
@@ -491,7 +494,7 @@ class Run:
             if seq > self._config.start:
                 await self._clock.sleep_ns(int(self._config.interval_s * NS_PER_S))
             records, fatal = await scenario.run_sequence(seq)
-            findings = [finding for record in records for finding in judge_sequence(record)]
+            findings = [finding for record in records for finding in judge(record, JUDGES)]
             if fatal is None and self._condition is not None:
                 findings = await self._condition.explain(findings, self._instances)
             self._ledger.add(findings)

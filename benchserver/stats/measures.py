@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchserver.history import LookupRecord, Outcome, Pass, SequenceRecord, TransferRecord
+from benchserver.history import LookupRecord, Outcome, SequenceRecord, TransferRecord
 from benchserver.stats.latency import LatencySeries, RateSeries
 
 LOOKUP_COLD = "LOOKUP cold"
@@ -27,7 +27,7 @@ SERIES = (
     SEQUENCE,
 )
 RATES = (STORE, RETRIEVE)
-_LOOKUPS = {Pass.COLD: LOOKUP_COLD, Pass.WARM: LOOKUP_WARM}
+_LOOKUPS: dict[str, str] = {"cold": LOOKUP_COLD, "warm": LOOKUP_WARM}
 _REPLIES = {STORE: STORE_REPLY, RETRIEVE: RETRIEVE_REPLY}
 
 
@@ -64,7 +64,7 @@ class Measures:
         if step.outcome is not Outcome.OK or name is None:
             return
         self.latencies[name].add(step.latency_ns)
-        if step.which is Pass.WARM and step.hits >= step.expected:
+        if step.which == "warm" and step.hits >= step.expected:
             self.latencies[VISIBLE].add(step.lag_ns)
 
     def _add_transfer(self, step: TransferRecord) -> None:

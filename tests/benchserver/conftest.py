@@ -12,7 +12,8 @@ import pytest
 from hypothesis import settings
 
 from benchserver import tasks
-from benchserver.check.verdict import Check, Ledger, passed
+from benchserver.check.run import new_ledger
+from benchserver.check.verdict import passed
 from benchserver.config import RunConfig, TransferChoice
 from benchserver.history import (
     DigestRecord,
@@ -21,7 +22,7 @@ from benchserver.history import (
     LookupRecord,
     Outcome,
     PartialRecord,
-    Pass,
+    Probe,
     SequenceRecord,
     SourceRecord,
     Step,
@@ -32,8 +33,15 @@ from benchserver.kv.host.pool import HostPool
 from benchserver.kv.host.segment import SharedSegment
 from benchserver.kv.layout import place_tensors
 from benchserver.kv.pattern import group_patterns
-from benchserver.load.probes import Probe
 from benchserver.result import RunResult, ServerFacts
+from benchserver.scenarios.baseline.checks import CHECKS
+from benchserver.scenarios.baseline.plan import (
+    OTHER_TENANTS,
+    PROBES,
+    SHORTER_RANGE,
+    SKIPPED_TOKENS,
+    Pass,
+)
 from benchserver.shmnames import segment_name
 from benchserver.stats.measures import Measures
 from shapespec import parse_shape_spec
@@ -201,11 +209,11 @@ def _good_sequence(
     if cross_check:
         proof += [] if expect_warm or overwritten else _digests("source", writers)
         proof += _digests("destination", readers)
-    if Probe.PARTIAL in probes:
+    if SKIPPED_TOKENS in probes:
         proof += _partial(readers)
-    if Probe.ISOLATION in probes:
+    if OTHER_TENANTS in probes:
         proof += [_lookup(Pass.SALT, 0, 200_000), _lookup(Pass.MODEL, 0, 200_000)]
-    if Probe.BOUNDS in probes:
+    if SHORTER_RANGE in probes:
         proof.append(_lookup(Pass.BOUNDS, 1, 200_000))
     return SequenceRecord(
         seq=seq,
@@ -228,9 +236,9 @@ def good_sequence() -> Callable[..., SequenceRecord]:
 
 def _good_result(**changes: Any) -> RunResult:
     """Return the result of a run in which every check passed once."""
-    ledger = Ledger()
-    ledger.add(passed(check) for check in Check)
-    ledger.add_probes(Probe)
+    ledger = new_ledger(CHECKS, PROBES)
+    ledger.add(passed(check) for check in ledger.tallies)
+    ledger.add_probes(PROBES)
     fields: dict[str, Any] = {
         "config": _make_config(),
         "server": ServerFacts(

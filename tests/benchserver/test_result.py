@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from benchserver.check.verdict import Check, Ledger, Verdict, failed, unproven
+from benchserver.check.run import RUN, new_ledger
+from benchserver.check.verdict import Verdict, failed, unproven
 from benchserver.config import RunConfig
 from benchserver.result import RunResult, ServerFacts, result_of_no_run
+from benchserver.scenarios.baseline.checks import CHECKS
 
 GoodResult = Callable[..., RunResult]
 
@@ -16,8 +18,8 @@ GoodResult = Callable[..., RunResult]
 def test_only_a_run_that_proved_everything_exits_with_0(good_result: GoodResult) -> None:
     assert good_result().verdict is Verdict.VALID
     assert good_result().exit_code == 0
-    assert good_result(ledger=Ledger()).exit_code == 1
-    for check in Check:
+    assert good_result(ledger=new_ledger(CHECKS)).exit_code == 1
+    for check in good_result().ledger.tallies:
         for make, verdict in ((failed, Verdict.INVALID), (unproven, Verdict.UNKNOWN)):
             result = good_result()
             result.ledger.add([make(check, "x")])
@@ -35,8 +37,10 @@ def test_the_embedded_server_is_told_by_its_version(version: str, embedded: bool
 
 
 def test_a_run_that_could_not_begin_is_a_failure(make_config: Callable[..., RunConfig]) -> None:
-    result = result_of_no_run(make_config(end=5), "no device", interrupted=False)
+    result = result_of_no_run(
+        make_config(end=5), new_ledger(CHECKS), "no device", interrupted=False
+    )
     assert (result.verdict, result.exit_code) == (Verdict.INVALID, 1)
-    assert result.ledger.tallies[Check.RUN].texts == ["no device"]
+    assert result.ledger.tallies[RUN].texts == ["no device"]
     assert (result.config.end, result.server.rpc_url) == (5, "tcp://localhost:5555")
     assert not result.interrupted

@@ -7,8 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from benchserver.check.content import canaries, content, fault_text, source
-from benchserver.check.verdict import Check, failed, not_looked_at, passed
+from benchserver.check.content import (
+    CANARIES,
+    CONTENT,
+    SOURCE,
+    canaries,
+    content,
+    fault_text,
+    source,
+)
+from benchserver.check.verdict import failed, not_looked_at, passed
 from benchserver.history import EvidenceRecord, SequenceRecord, SourceRecord
 from benchserver.kv.evidence import ABSENT, Evidence, EvidenceKind, PageFault, PageOwner
 
@@ -66,8 +74,8 @@ def without_evidence(record: SequenceRecord, rank: int) -> SequenceRecord:
 
 @pytest.mark.parametrize("mla", [False, True])
 def test_good(good_sequence: GoodSequence, mla: bool) -> None:
-    assert content(good_sequence(mla=mla)) == [passed(Check.CONTENT)] * 2
-    assert canaries(good_sequence(mla=mla)) == [passed(Check.CANARIES)] * 2
+    assert content(good_sequence(mla=mla)) == [passed(CONTENT)] * 2
+    assert canaries(good_sequence(mla=mla)) == [passed(CANARIES)] * 2
 
 
 @pytest.mark.parametrize(
@@ -82,28 +90,28 @@ def test_wrong_bytes_of_one_rank(
 ) -> None:
     record = with_evidence(good_sequence(), 1, seen=evidence(kind))
     assert content(record) == [
-        passed(Check.CONTENT),
+        passed(CONTENT),
         failed(
-            Check.CONTENT,
+            CONTENT,
             f"seq=3 rank=1: CHECKSUM MISMATCH, leg destination, 3 of 64 pages {what}: chunk 1, "
             "group 0, layer 31, plane 1, block id 17, first at byte 4095: expected 0102, seen "
             "e5e5 (poison: nothing was written)",
         ),
     ]
-    assert canaries(record) == [passed(Check.CANARIES)] * 2
+    assert canaries(record) == [passed(CANARIES)] * 2
 
 
 def test_a_canary_that_was_written(good_sequence: GoodSequence) -> None:
     record = with_evidence(good_sequence(), 0, beside=evidence(EvidenceKind.MISMATCH, CANARY))
     assert canaries(record) == [
         failed(
-            Check.CANARIES,
+            CANARIES,
             "seq=3 rank=0: CANARY OVERWRITTEN, 3 of 64 pages: group 1, layer 2, plane 0, block id "
             "0, first at byte 0: expected da, seen 00 (a block or guard that nobody may write)",
         ),
-        passed(Check.CANARIES),
+        passed(CANARIES),
     ]
-    assert content(record) == [passed(Check.CONTENT)] * 2
+    assert content(record) == [passed(CONTENT)] * 2
 
 
 @pytest.mark.parametrize("absent", [False, True])
@@ -114,13 +122,13 @@ def test_bytes_that_nobody_looked_at(good_sequence: GoodSequence, absent: bool) 
         else without_evidence(good_sequence(), 1)
     )
     text = "seq=3 rank=1: nobody could look at the bytes"
-    assert content(record) == [passed(Check.CONTENT), not_looked_at(Check.CONTENT, text)]
-    assert canaries(record) == [passed(Check.CANARIES), not_looked_at(Check.CANARIES, text)]
+    assert content(record) == [passed(CONTENT), not_looked_at(CONTENT, text)]
+    assert canaries(record) == [passed(CANARIES), not_looked_at(CANARIES, text)]
 
 
 @pytest.mark.parametrize(("mla", "writers"), [(False, 2), (True, 1)])
 def test_good_sources(good_sequence: GoodSequence, mla: bool, writers: int) -> None:
-    assert source(good_sequence(mla=mla)) == [passed(Check.SOURCE)] * writers
+    assert source(good_sequence(mla=mla)) == [passed(SOURCE)] * writers
     assert source(good_sequence(expect_warm=True)) == []
 
 
@@ -134,9 +142,9 @@ def test_a_source_that_was_altered(good_sequence: GoodSequence, kind: EvidenceKi
         for step in record.steps
     )
     assert source(replace(record, steps=steps)) == [
-        passed(Check.SOURCE),
+        passed(SOURCE),
         failed(
-            Check.SOURCE,
+            SOURCE,
             "seq=3 rank=1: CHECKSUM MISMATCH, leg source, 3 of 64 pages were altered: chunk 1, "
             "group 0, layer 31, plane 1, block id 17, first at byte 4095: expected 0102, seen "
             "e5e5 (poison: nothing was written)",
@@ -152,7 +160,7 @@ def test_sources_that_nobody_looked_at(good_sequence: GoodSequence) -> None:
         if not (isinstance(step, SourceRecord) and step.rank == 0)
     )
     assert source(replace(record, steps=unseen)) == [
-        not_looked_at(Check.SOURCE, f"seq=3 rank={rank}: nobody could look at the bytes")
+        not_looked_at(SOURCE, f"seq=3 rank={rank}: nobody could look at the bytes")
         for rank in (0, 1)
     ]
 

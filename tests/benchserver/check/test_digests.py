@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from benchserver.check.digests import digests
-from benchserver.check.verdict import Check, Finding, failed, not_looked_at, passed, unproven
+from benchserver.check.digests import DIGESTS, digests
+from benchserver.check.verdict import Finding, failed, not_looked_at, passed, unproven
 from benchserver.history import DigestRecord, Outcome, SequenceRecord, Step
 
 GoodSequence = Callable[..., SequenceRecord]
 
-GOOD = passed(Check.DIGESTS)
+GOOD = passed(DIGESTS)
 LEGS = [(0, "source"), (1, "source"), (0, "destination"), (1, "destination")]
 
 
@@ -51,14 +51,14 @@ def test_one_chunk_that_differs(good_sequence: GoodSequence, rank: int, leg: str
         f"server's {'f' * 32}: {meaning}, or its digest API is wrong"
     )
     record = with_digests(good_sequence(), rank, leg, server=server)
-    assert digests(record) == expected(rank, leg, failed(Check.DIGESTS, text))
+    assert digests(record) == expected(rank, leg, failed(DIGESTS, text))
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_another_number_of_digests(good_sequence: GoodSequence, count: int) -> None:
     record = with_digests(good_sequence(), 1, "source", server=("0" * 32,) * count)
     text = f"seq=3 rank=1: leg source: {count} digests came, 2 were asked for"
-    assert digests(record) == expected(1, "source", failed(Check.DIGESTS, text))
+    assert digests(record) == expected(1, "source", failed(DIGESTS, text))
 
 
 def test_digests_that_did_not_come(good_sequence: GoodSequence) -> None:
@@ -66,13 +66,13 @@ def test_digests_that_did_not_come(good_sequence: GoodSequence) -> None:
         good_sequence(), 0, "source", outcome=Outcome.UNKNOWN, server=(), reason="HTTP 500"
     )
     text = "seq=3 rank=0: digests of the source blocks: HTTP 500"
-    assert digests(record) == expected(0, "source", unproven(Check.DIGESTS, text))
+    assert digests(record) == expected(0, "source", unproven(DIGESTS, text))
 
 
 def test_digests_that_were_not_taken(good_sequence: GoodSequence) -> None:
     text = "seq=3 rank=1: no digests of the destination blocks were taken"
     record = with_digests(good_sequence(), 1, "destination")
-    assert digests(record) == expected(1, "destination", not_looked_at(Check.DIGESTS, text))
+    assert digests(record) == expected(1, "destination", not_looked_at(DIGESTS, text))
 
 
 def test_expect_warm_has_no_source(good_sequence: GoodSequence) -> None:

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
-from benchserver.check.health import EXPLAINED, causes, explain, judge_health
+from benchserver.check.content import CONTENT
+from benchserver.check.health import HEALTH, causes, explain, judge_health
+from benchserver.check.transfers import RETRIEVE
 from benchserver.check.verdict import Check, Finding, failed, passed, unproven
+from benchserver.scenarios.baseline.checks import CHECKS, COLD_LOOKUP, VISIBILITY, WARM_LOOKUP
 from protocol.health import Health
 from protocol.httpapi import ServerStatus
 
@@ -29,12 +32,12 @@ ILL = Health(said=9, bad=("a (is_healthy false)", "b", "c", "d", "e"))
 
 
 def test_well_ill_and_silent() -> None:
-    assert judge_health(Health(said=1), "before") == passed(Check.HEALTH)
+    assert judge_health(Health(said=1), "before") == passed(HEALTH)
     assert judge_health(Health(), "after") == unproven(
-        Check.HEALTH, "after the run, /status says nothing of its health"
+        HEALTH, "after the run, /status says nothing of its health"
     )
     assert judge_health(ILL, "before") == failed(
-        Check.HEALTH,
+        HEALTH,
         "before the run, the server is not well, by its own /status: a (is_healthy false), b, c, "
         "and 2 more; see its log, and start it anew",
     )
@@ -74,21 +77,34 @@ def test_causes(change: dict[str, Any], failures: dict[str, int], found: tuple[s
 
 def test_the_first_failure_that_it_may_explain_says_why() -> None:
     findings = [
-        passed(Check.COLD_LOOKUP),
-        failed(Check.CONTENT, "wrong bytes"),
-        unproven(Check.RETRIEVE, "did not happen"),
-        failed(Check.VISIBILITY, "not visible"),
-        failed(Check.WARM_LOOKUP, "hit 0/2"),
+        passed(COLD_LOOKUP),
+        failed(CONTENT, "wrong bytes"),
+        unproven(RETRIEVE, "did not happen"),
+        failed(VISIBILITY, "not visible"),
+        failed(WARM_LOOKUP, "hit 0/2"),
     ]
     expected = list(findings)
-    expected[3] = failed(Check.VISIBILITY, "not visible; the server's /status says: full; dead")
+    expected[3] = failed(VISIBILITY, "not visible; the server's /status says: full; dead")
     assert explain(findings, ("full", "dead")) == expected
     assert explain(findings, ()) == findings
 
 
-@pytest.mark.parametrize("check", EXPLAINED)
+@pytest.mark.parametrize("check", [check for check in CHECKS if check.explained])
 def test_what_may_be_explained(check: Check) -> None:
     (finding,) = explain([failed(check, "x")], ("full",))
     assert finding == Finding(
         check=check, verdict=finding.verdict, text="x; the server's /status says: full"
     )
+
+
+def test_no_other_check_is() -> None:
+    other = Check("other", "fails for another reason")
+    assert explain([failed(other, "x")], ("full",)) == [failed(other, "x")]
+    assert {check.name for check in CHECKS if check.explained} == {
+        "store",
+        "visibility",
+        "warm_lookup",
+        "cold_lookup",
+        "retrieve",
+        "partial",
+    }

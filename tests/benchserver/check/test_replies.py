@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchserver.check.replies import judge_event
-from benchserver.check.verdict import Check, failed, unproven
+from benchserver.check.replies import REPLIES, judge_event
+from benchserver.check.verdict import failed, unproven
 from protocol.messages import (
     NO_UID,
     DuplicateReply,
@@ -40,7 +40,7 @@ SECOND = 1000 * NS_PER_MS
 )
 def test_stray_replies(event: Event, text: str) -> None:
     found = judge_event(event, 3, now_ns=SECOND, alive_ns=SECOND // 2)
-    assert found == failed(Check.REPLIES, f"rank=3: {text}")
+    assert found == failed(REPLIES, f"rank=3: {text}")
 
 
 @pytest.mark.parametrize(
@@ -60,5 +60,5 @@ def test_a_late_reply_is_blamed_on_a_server_that_answered_others_meanwhile(
     event = LateReply(uid=4, op=Op.STORE, late_ns=200 * NS_PER_MS)
     text = "rank=0: late reply: STORE (uid 4) was answered 200.0 ms after it had been given up"
     stood_still = f"{text}, and nothing else was answered meanwhile: the server stood still"
-    expected = failed(Check.REPLIES, text) if blamed else unproven(Check.REPLIES, stood_still)
+    expected = failed(REPLIES, text) if blamed else unproven(REPLIES, stood_still)
     assert judge_event(event, 0, now_ns=SECOND, alive_ns=alive_ns) == expected

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from benchserver.check.residue import Residue, judge_residue, residue_of
-from benchserver.check.verdict import Check, failed, passed
+from benchserver.check.residue import RESIDUE, Residue, judge_residue, residue_of
+from benchserver.check.verdict import failed, passed
 from protocol.httpapi import ServerStatus
 
 CLEAN: dict[str, Any] = {
@@ -99,7 +99,7 @@ def test_clean(left: dict[str, Any], clean: bool) -> None:
     ],
 )
 def test_residue_that_fails(left: dict[str, Any], text: str) -> None:
-    expected = failed(Check.RESIDUE, f"the server still holds {text} (/status)")
+    expected = failed(RESIDUE, f"the server still holds {text} (/status)")
     assert judge_residue(Residue(**{**CLEAN, **left})) == expected
 
 
@@ -107,4 +107,4 @@ def test_residue_that_fails(left: dict[str, Any], text: str) -> None:
     "left", [{}, {"foreign": 1}, {"foreign": 1, "sessions": 2, "read_locks": 3, "write_locks": 4}]
 )
 def test_residue_that_passes(left: dict[str, Any]) -> None:
-    assert judge_residue(Residue(**{**CLEAN, **left})) == passed(Check.RESIDUE)
+    assert judge_residue(Residue(**{**CLEAN, **left})) == passed(RESIDUE)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchserver.check.transfers import retrieves, stores
+from benchserver.check.transfers import RETRIEVE, STORE, retrieves, stores
 from benchserver.check.verdict import (
     Check,
     Finding,
@@ -22,7 +22,7 @@ from benchserver.history import Outcome, SequenceRecord, TransferRecord
 
 GoodSequence = Callable[..., SequenceRecord]
 
-JUDGES = {"STORE": (stores, Check.STORE), "RETRIEVE": (retrieves, Check.RETRIEVE)}
+JUDGES = {"STORE": (stores, STORE), "RETRIEVE": (retrieves, RETRIEVE)}
 
 
 def changed(record: SequenceRecord, name: str, rank: int, **changes: Any) -> SequenceRecord:
@@ -75,17 +75,17 @@ def test_one_rank_that_did_not(
 def test_chunks_that_did_not_move(good_sequence: GoodSequence, chunks: int) -> None:
     text = f"moved {chunks} of 2 chunks"
     (good, short) = stores(changed(good_sequence(), "STORE", 1, chunks=chunks))
-    assert good == passed(Check.STORE)
-    assert short == failed(Check.STORE, f"seq=3 rank=1: STORE {text}: the server held the others")
+    assert good == passed(STORE)
+    assert short == failed(STORE, f"seq=3 rank=1: STORE {text}: the server held the others")
     (short, good) = retrieves(changed(good_sequence(), "RETRIEVE", 0, chunks=chunks))
     assert (short.verdict, text in short.text) == (Verdict.INVALID, True)
-    assert good == passed(Check.RETRIEVE)
+    assert good == passed(RETRIEVE)
 
 
 def test_mla_has_one_writer_and_every_rank_reads(good_sequence: GoodSequence) -> None:
     record = good_sequence(mla=True)
-    assert stores(record) == [passed(Check.STORE)]
-    assert retrieves(record) == [passed(Check.RETRIEVE)] * 2
+    assert stores(record) == [passed(STORE)]
+    assert retrieves(record) == [passed(RETRIEVE)] * 2
 
 
 def test_expect_warm_stores_nothing(good_sequence: GoodSequence) -> None:

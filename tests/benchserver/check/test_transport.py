@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchserver.check.transport import judge_transport
-from benchserver.check.verdict import Check, Verdict, failed, passed
+from benchserver.check.transport import TRANSPORT, judge_transport
+from benchserver.check.verdict import Verdict, failed, passed
 
 TRANSPORTS = ("shm", "inline", "handle")
 
@@ -15,7 +15,7 @@ TRANSPORTS = ("shm", "inline", "handle")
 def test_every_pair(required: str, taken: str) -> None:
     finding = judge_transport(required, {taken})
     if required in ("", taken):
-        assert finding == passed(Check.TRANSPORT)
+        assert finding == passed(TRANSPORT)
     else:
         assert finding.verdict is Verdict.INVALID
         start = f"--require-transport {required}, but {taken} was negotiated; "
@@ -24,7 +24,7 @@ def test_every_pair(required: str, taken: str) -> None:
 
 def test_the_remedy_names_the_flags_of_both_sides() -> None:
     assert judge_transport("shm", {"inline"}) == failed(
-        Check.TRANSPORT,
+        TRANSPORT,
         "--require-transport shm, but inline was negotiated; start the server with "
         "--supported-transfer-mode auto --shm-name NAME and use --transfer-mode engine_driven",
     )
@@ -35,7 +35,7 @@ def test_the_remedy_names_the_flags_of_both_sides() -> None:
 @pytest.mark.parametrize("required", ["", "shm"])
 def test_ranks_that_differ(required: str) -> None:
     assert judge_transport(required, {"shm", "inline"}) == failed(
-        Check.TRANSPORT, "ranks took different transports: ['inline', 'shm']"
+        TRANSPORT, "ranks took different transports: ['inline', 'shm']"
     )
 
 

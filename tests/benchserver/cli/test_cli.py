@@ -17,7 +17,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from benchserver import embedded
-from benchserver.check.verdict import Check, failed
+from benchserver.check.content import CONTENT
+from benchserver.check.verdict import failed
 from benchserver.cli import baseline, output
 from benchserver.cli.main import cli
 from benchserver.config import RunConfig, TransferChoice
@@ -443,7 +444,7 @@ def test_reports_and_exit_code_of_a_run(
 ) -> None:
     made = good_result()
     if not good:
-        made.ledger.add([failed(Check.CONTENT, "bad")])
+        made.ledger.add([failed(CONTENT, "bad")])
     monkeypatch.setattr(process, "run_to_end", lambda config, reporter, ending: made)
     result = invoke("--mode", "cpu", "--json", "r.json", "--junit", "r.xml")
     assert result.exit_code == (0 if good else 1)

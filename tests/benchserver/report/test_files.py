@@ -11,14 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchserver.check.verdict import MEANINGS, Check, Ledger, failed, passed, unproven
+from benchserver.check.content import CONTENT
+from benchserver.check.digests import DIGESTS
+from benchserver.check.run import RUN, STAGE_CHECKS, new_ledger
+from benchserver.check.verdict import failed, passed, unproven
 from benchserver.config import RunConfig
 from benchserver.history import SequenceRecord
 from benchserver.kv.placement import RankDevice
-from benchserver.load.probes import Probe
 from benchserver.report.files import json_bytes, junit_document
 from benchserver.report.replay import replay_command
 from benchserver.result import RunResult
+from benchserver.scenarios.baseline.checks import CHECKS
+from benchserver.scenarios.baseline.plan import EQUAL_CHUNKS, PROBES
 from benchserver.stats.measures import Measures
 
 GoodSequence = Callable[..., SequenceRecord]
@@ -81,12 +85,12 @@ def test_json_of_a_good_run(good_result: GoodResult, good_sequence: GoodSequence
             "mode": "cpu",
         },
         "sequences": {"attempted": 2, "proven": 2, "failed": 0, "unproven": 0},
-        "probes": {probe.value: {"made": 1, "not_evaluated": ""} for probe in Probe},
+        "probes": {probe.name: {"made": 1, "not_evaluated": ""} for probe in PROBES},
         "calls_attempted": 6,
         "throughput_gb_per_s": {"STORE": 0.5, "RETRIEVE": 1.0},
         "replay": replay_command(result),
     }
-    assert set(checks) == {check.value for check in Check}
+    assert set(checks) == {check.name for check in (*CHECKS, *STAGE_CHECKS)}
     assert checks["content"] == {
         "verdict": "valid",
         "passed": 1,
@@ -116,7 +120,7 @@ def test_json_of_a_good_run(good_result: GoodResult, good_sequence: GoodSequence
 def test_json_of_a_bad_run(good_result: GoodResult, make_config: MakeConfig) -> None:
     config = make_config(end=None, model_name="m\x00\x1b\ud800")
     result = good_result(config=config, sequences_ok=0, sequences_failed=1, interrupted=True)
-    result.ledger.add([failed(Check.CONTENT, "bad \x00 é"), unproven(Check.DIGESTS, "open")])
+    result.ledger.add([failed(CONTENT, "bad \x00 é"), unproven(DIGESTS, "open")])
     document = json.loads(json_bytes(result))
     assert (document["verdict"], document["exit_code"]) == ("invalid", 1)
     assert document["interrupted"] is True
@@ -149,8 +153,8 @@ def test_json_of_a_run_on_gpus(good_result: GoodResult, make_config: MakeConfig)
 
 
 def test_json_says_what_was_not_evaluated(good_result: GoodResult) -> None:
-    ledger = Ledger()
-    ledger.skip(Check.DIGESTS, "--no-http")
+    ledger = new_ledger(CHECKS, PROBES)
+    ledger.skip(DIGESTS, "--no-http")
     checks = json.loads(json_bytes(good_result(ledger=ledger)))["checks"]
     assert checks["digests"]["not_evaluated"] == "--no-http"
     assert checks["digests"]["verdict"] == "valid"
@@ -167,13 +171,13 @@ def test_junit_has_one_case_a_check(good_result: GoodResult) -> None:
     assert suite.tag == "testsuite"
     assert suite.attrib == {
         "name": "bench-server",
-        "tests": str(len(Check) + 2),
+        "tests": str(len((*CHECKS, *STAGE_CHECKS)) + 2),
         "failures": "0",
         "errors": "0",
         "skipped": "0",
         "time": "1.234",
     }
-    names = [*(check.value for check in Check), "equal_chunks", "reused_source"]
+    names = [*(check.name for check in (*CHECKS, *STAGE_CHECKS)), "equal_chunks", "reused_source"]
     assert [case.attrib["name"] for case in suite] == names
     assert {case.attrib["classname"] for case in suite} == {"bench-server"}
     assert all(len(case) == 0 for case in suite)
@@ -188,19 +192,19 @@ def test_junit_of_a_run_on_gpus(good_result: GoodResult, make_config: MakeConfig
         "rank 0": "cuda:0 NVIDIA H200 9f-00",
         "rank 1": "cuda:0 NVIDIA H200 9f-00",
     }
-    assert len(list(suite.iter("testcase"))) == len(Check) + 2
+    assert len(list(suite.iter("testcase"))) == len((*CHECKS, *STAGE_CHECKS)) + 2
 
 
 def test_junit_failures(good_result: GoodResult) -> None:
-    ledger = Ledger()
-    ledger.add(passed(check) for check in Check if check is not Check.RUN)
-    ledger.add([failed(Check.CONTENT, "first <&>"), failed(Check.CONTENT, "second")])
-    ledger.add([unproven(Check.DIGESTS, "HTTP 500")])
+    ledger = new_ledger(CHECKS, PROBES)
+    ledger.add(passed(check) for check in ledger.tallies if check is not RUN)
+    ledger.add([failed(CONTENT, "first <&>"), failed(CONTENT, "second")])
+    ledger.add([unproven(DIGESTS, "HTTP 500")])
     suite, cases = suite_of(good_result(ledger=ledger)), cases_of(good_result(ledger=ledger))
     assert suite.attrib["failures"] == "3"
     (content,) = cases["content"]
     assert (content.tag, content.attrib["message"]) == ("failure", "first <&>")
-    assert content.text == f"{MEANINGS[Check.CONTENT]}\nfirst <&>\nsecond"
+    assert content.text == f"{CONTENT.meaning}\nfirst <&>\nsecond"
     assert cases["digests"][0].attrib["message"] == "HTTP 500"
     # A check that never ran does not pass.
     assert cases["run"][0].attrib["message"] == "never evaluated"
@@ -211,19 +215,19 @@ def test_junit_failures(good_result: GoodResult) -> None:
     ("findings", "tag", "skipped"),
     [
         ([], "skipped", "1"),
-        ([passed(Check.DIGESTS)], None, "0"),
-        ([failed(Check.DIGESTS, "x")], "failure", "0"),
-        ([unproven(Check.DIGESTS, "x")], "failure", "0"),
+        ([passed(DIGESTS)], None, "0"),
+        ([failed(DIGESTS, "x")], "failure", "0"),
+        ([unproven(DIGESTS, "x")], "failure", "0"),
     ],
 )
 def test_junit_counts_what_it_marks_as_skipped(
     good_result: GoodResult, findings: list[Any], tag: str | None, skipped: str
 ) -> None:
-    ledger = Ledger()
-    ledger.add(passed(check) for check in Check if check is not Check.DIGESTS)
-    ledger.skip(Check.DIGESTS, "--no-http")
+    ledger = new_ledger(CHECKS, PROBES)
+    ledger.add(passed(check) for check in ledger.tallies if check is not DIGESTS)
+    ledger.skip(DIGESTS, "--no-http")
     ledger.add(findings)
-    ledger.add_probes(Probe)
+    ledger.add_probes(PROBES)
     result = good_result(ledger=ledger)
     assert [child.tag for child in cases_of(result)["digests"]] == ([tag] if tag else [])
     assert suite_of(result).attrib["skipped"] == skipped
@@ -232,10 +236,10 @@ def test_junit_counts_what_it_marks_as_skipped(
 
 
 def test_probes_without_a_check_are_cases_of_their_own(good_result: GoodResult) -> None:
-    ledger = Ledger()
-    ledger.add(passed(check) for check in Check)
-    ledger.rule_out(Probe.EQUAL_CHUNKS, "a sequence is one chunk")
-    ledger.add_probes(set(Probe) - {Probe.EQUAL_CHUNKS})
+    ledger = new_ledger(CHECKS, PROBES)
+    ledger.add(passed(check) for check in ledger.tallies)
+    ledger.rule_out(EQUAL_CHUNKS, "a sequence is one chunk")
+    ledger.add_probes(set(PROBES) - {EQUAL_CHUNKS})
     result = good_result(ledger=ledger)
     (skipped,) = cases_of(result)["equal_chunks"]
     assert (skipped.tag, skipped.attrib["message"]) == ("skipped", "a sequence is one chunk")
@@ -247,15 +251,15 @@ def test_probes_without_a_check_are_cases_of_their_own(good_result: GoodResult) 
 
 @given(st.text(st.characters(), max_size=30))
 def test_any_text_gives_xml_that_parses(good_result: GoodResult, text: str) -> None:
-    ledger = Ledger()
-    ledger.add([failed(Check.CONTENT, text)])
-    ledger.skip(Check.DIGESTS, text)
+    ledger = new_ledger(CHECKS, PROBES)
+    ledger.add([failed(CONTENT, text)])
+    ledger.skip(DIGESTS, text)
     (failure,) = cases_of(good_result(ledger=ledger))["content"]
     assert len(failure.attrib["message"]) == len(text)
 
 
 def test_control_characters_are_shown_as_question_marks(good_result: GoodResult) -> None:
-    ledger = Ledger()
-    ledger.add([failed(Check.CONTENT, "a\x00b\x1bc\ud800d\ufffee\tf")])
+    ledger = new_ledger(CHECKS, PROBES)
+    ledger.add([failed(CONTENT, "a\x00b\x1bc\ud800d\ufffee\tf")])
     (failure,) = cases_of(good_result(ledger=ledger))["content"]
     assert failure.attrib["message"] == "a?b?c?d?e\tf"

@@ -8,9 +8,13 @@ from typing import Any
 
 import pytest
 
+from benchserver.check.content import CONTENT
+from benchserver.check.digests import DIGESTS
+from benchserver.check.residue import RESIDUE
+from benchserver.check.run import RUN, new_ledger
+from benchserver.check.sessions import SESSIONS
+from benchserver.check.transfers import STORE
 from benchserver.check.verdict import (
-    Check,
-    Ledger,
     Verdict,
     failed,
     not_looked_at,
@@ -24,13 +28,11 @@ from benchserver.history import (
     EvidenceRecord,
     LookupRecord,
     Outcome,
-    Pass,
     SequenceRecord,
     Step,
     TransferRecord,
 )
 from benchserver.kv.evidence import ABSENT
-from benchserver.load.probes import Probe
 from benchserver.report.lines import (
     BAD,
     FAINT,
@@ -44,6 +46,8 @@ from benchserver.report.lines import (
 )
 from benchserver.report.replay import replay_command
 from benchserver.result import RunResult, ServerFacts
+from benchserver.scenarios.baseline.checks import CHECKS
+from benchserver.scenarios.baseline.plan import EQUAL_CHUNKS, PROBES, Pass
 from benchserver.stats.measures import Measures
 
 GoodSequence = Callable[..., SequenceRecord]
@@ -147,13 +151,13 @@ def test_steps_without_a_line(step: Step) -> None:
 
 def test_the_verdict_on_a_sequence(good_sequence: GoodSequence) -> None:
     record = good_sequence(seq=12)
-    assert sequence_lines(record, [passed(Check.STORE), passed(Check.CONTENT)]) == [
+    assert sequence_lines(record, [passed(STORE), passed(CONTENT)]) == [
         Line("[seq=12] CHECKSUM MATCH OK", GOOD)
     ]
     findings = [
-        passed(Check.STORE),
-        failed(Check.CONTENT, "seq=12 rank=0: CHECKSUM MISMATCH"),
-        unproven(Check.DIGESTS, "seq=12 rank=0: HTTP 500"),
+        passed(STORE),
+        failed(CONTENT, "seq=12 rank=0: CHECKSUM MISMATCH"),
+        unproven(DIGESTS, "seq=12 rank=0: HTTP 500"),
     ]
     assert sequence_lines(record, findings) == [
         Line("[seq=12] FAILED content: seq=12 rank=0: CHECKSUM MISMATCH", BAD),
@@ -165,10 +169,10 @@ def test_one_cause_is_one_line(good_sequence: GoodSequence) -> None:
     """A server that was restarted under eight ranks: what failed, and what was not come to."""
     lost = "seq=3 rank={}: STORE: not sent, the connection was lost"
     findings = [
-        *(unproven(Check.STORE, lost.format(rank)) for rank in range(8)),
-        failed(Check.STORE, lost.format(9)),
-        *(not_looked_at(Check.CONTENT, f"seq=3 rank={rank}: nobody could") for rank in range(8)),
-        not_looked_at(Check.SESSIONS, "seq=3: no session was ended"),
+        *(unproven(STORE, lost.format(rank)) for rank in range(8)),
+        failed(STORE, lost.format(9)),
+        *(not_looked_at(CONTENT, f"seq=3 rank={rank}: nobody could") for rank in range(8)),
+        not_looked_at(SESSIONS, "seq=3: no session was ended"),
     ]
     cause = lost.format(0)
     assert sequence_lines(good_sequence(), findings) == [
@@ -185,13 +189,13 @@ def test_one_cause_is_one_line(good_sequence: GoodSequence) -> None:
 
 def test_what_only_follows_is_one_line_of_the_summary(good_result: GoodResult) -> None:
     result = good_result()
-    result.ledger.add([not_looked_at(Check.STORE, "rank=0: STORE did not happen")] * 8)
-    result.ledger.add([not_looked_at(Check.CONTENT, "nobody"), failed(Check.CONTENT, "bad")])
+    result.ledger.add([not_looked_at(STORE, "rank=0: STORE did not happen")] * 8)
+    result.ledger.add([not_looked_at(CONTENT, "nobody"), failed(CONTENT, "bad")])
     assert result.ledger.verdict() is Verdict.INVALID
     texts = [line.text for line in summary_lines(result)]
     assert texts[-4:-2] == ["content: bad", "UNPROVEN store: not looked at after that, 8 in all"]
     lone = good_result()
-    lone.ledger.add([not_looked_at(Check.STORE, "rank=0: STORE did not happen")] * 8)
+    lone.ledger.add([not_looked_at(STORE, "rank=0: STORE did not happen")] * 8)
     texts = [line.text for line in summary_lines(lone)]
     assert texts[-3] == "store: rank=0: STORE did not happen"
     assert texts[-2].startswith("RESULT: UNPROVEN (exit 1)")
@@ -232,12 +236,12 @@ Probes, in how many sequences: equal_chunks 1, reused_source 1, partial 1, isola
 def test_what_was_owed_and_not_made_is_named_with_its_reason(
     good_result: GoodResult, lines_of: Callable[[RunResult], list[Line]], bad: bool
 ) -> None:
-    ledger = Ledger()
-    ledger.add(passed(check) for check in Check if check is not Check.DIGESTS)
-    ledger.skip(Check.DIGESTS, "--no-http")
-    ledger.rule_out(Probe.EQUAL_CHUNKS, "a sequence is one chunk")
-    ledger.add_probes(set(Probe) - {Probe.EQUAL_CHUNKS})
-    ledger.add([failed(Check.STORE, "no")] if bad else [])
+    ledger = new_ledger(CHECKS, PROBES)
+    ledger.add(passed(check) for check in ledger.tallies if check is not DIGESTS)
+    ledger.skip(DIGESTS, "--no-http")
+    ledger.rule_out(EQUAL_CHUNKS, "a sequence is one chunk")
+    ledger.add_probes(set(PROBES) - {EQUAL_CHUNKS})
+    ledger.add([failed(STORE, "no")] if bad else [])
     texts = [line.text for line in lines_of(good_result(ledger=ledger))]
     assert "Not evaluated: digests (--no-http); equal_chunks (a sequence is one chunk)" in texts
 
@@ -265,8 +269,8 @@ RESULT: PASS, everything asked for was proven (exit 0)"""
 
 def test_the_summary_of_a_bad_run(good_result: GoodResult) -> None:
     result = good_result(sequences_ok=1, sequences_failed=1, interrupted=True)
-    result.ledger.add([failed(Check.CONTENT, "first"), failed(Check.CONTENT, "second")])
-    result.ledger.add([unproven(Check.DIGESTS, "HTTP 500")])
+    result.ledger.add([failed(CONTENT, "first"), failed(CONTENT, "second")])
+    result.ledger.add([unproven(DIGESTS, "HTTP 500")])
     lines = summary_lines(result)
     texts = [line.text for line in lines]
     assert texts[1] == ("Sequences: 2 run, 1 proven, 1 failed, 0 unproven, in 1.23 s (interrupted)")
@@ -283,20 +287,20 @@ def test_the_summary_of_a_bad_run(good_result: GoodResult) -> None:
 
 
 def test_checks_that_did_not_run(good_result: GoodResult) -> None:
-    ledger = Ledger()
-    ledger.add(passed(check) for check in Check if check not in (Check.DIGESTS, Check.RESIDUE))
-    ledger.skip(Check.DIGESTS, "--no-http")
+    ledger = new_ledger(CHECKS, PROBES)
+    ledger.add(passed(check) for check in ledger.tallies if check not in (DIGESTS, RESIDUE))
+    ledger.skip(DIGESTS, "--no-http")
     lines = summary_lines(good_result(ledger=ledger))
     assert Line("digests       not evaluated: --no-http", FAINT) in lines
     assert Line("residue                0         0         0  (never run)", BAD) in lines
     assert lines[-2].text.startswith("RESULT: UNPROVEN (exit 1)")
-    ledger.skip(Check.RESIDUE, "x")
+    ledger.skip(RESIDUE, "x")
     assert summary_lines(good_result(ledger=ledger))[-1].text.startswith("RESULT: PASS")
 
 
 def test_a_run_without_a_sequence_has_no_figures(good_result: GoodResult) -> None:
-    ledger = Ledger()
-    ledger.add([failed(Check.RUN, "cannot reach the server")])
+    ledger = new_ledger(CHECKS, PROBES)
+    ledger.add([failed(RUN, "cannot reach the server")])
     result = good_result(ledger=ledger, sequences_ok=0)
     assert summary_lines(result) == [
         Line("run: cannot reach the server", BAD),

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from benchserver.check.verdict import Check, failed, passed
+from benchserver.check.content import CONTENT
+from benchserver.check.transfers import STORE
+from benchserver.check.verdict import failed, passed
 from benchserver.history import EndRecord, Outcome, SequenceRecord
 from benchserver.outlet import outlet_for
 from benchserver.report.lines import BAD, FAINT, GOOD, PLAIN, Line
@@ -52,8 +54,8 @@ def test_everything_is_told(good_sequence: GoodSequence, good_result: GoodResult
     for step in record.steps:
         reporter.step("seq=3", step)
     reporter.step("seq=3", LOST)
-    reporter.sequence(record, [passed(Check.CONTENT)])
-    reporter.sequence(record, [failed(Check.CONTENT, "bad")])
+    reporter.sequence(record, [passed(CONTENT)])
+    reporter.sequence(record, [failed(CONTENT, "bad")])
     assert printer.lines == [
         "Connecting",
         "[seq=3] LOOKUP cold:  0/2 chunks hit (0.25 ms)",
@@ -83,7 +85,7 @@ def test_quiet_tells_of_a_good_run_in_one_line(
     reporter.note("Connecting")
     for step in record.steps:
         reporter.step("seq=3", step)
-    reporter.sequence(record, [passed(Check.CONTENT)])
+    reporter.sequence(record, [passed(CONTENT)])
     assert printer.lines == []
     assert printer.done == [1]
     reporter.finish(good_result())
@@ -96,9 +98,9 @@ def test_quiet_tells_of_failures_and_how_to_replay_them(
     printer = Recorder()
     reporter = TextReporter(printer, quiet=True)
     reporter.step("seq=3", LOST)
-    reporter.sequence(good_sequence(), [passed(Check.STORE), failed(Check.CONTENT, "bad")])
+    reporter.sequence(good_sequence(), [passed(STORE), failed(CONTENT, "bad")])
     result = good_result()
-    result.ledger.add([failed(Check.CONTENT, "bad")])
+    result.ledger.add([failed(CONTENT, "bad")])
     reporter.finish(result)
     assert printer.lines[:2] == ["[seq=3] FAILED content: bad", "content: bad"]
     assert printer.lines[2].startswith("RESULT: FAIL (exit 1)")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from benchserver.check.verdict import Check
+from benchserver.check.run import STAGE_CHECKS
 from benchserver.cli.selftest import chosen
 from benchserver.errors import UsageError
 from benchserver.refserver.faults.parser import parse_switch
 from benchserver.refserver.faults.table import FAULTS
+from benchserver.scenarios.baseline.checks import CHECKS
 from benchserver.selftest.case import CONTROL, HANDLE, INLINE, SHM, Case
 from benchserver.selftest.cases import CASES
 
@@ -33,7 +34,7 @@ def test_a_run_can_be_made(case: object) -> None:
     found = next(one for one in CASES if one is case)
     if found.switch:
         assert parse_switch(found.switch).fault.name == found.fault
-    assert set(found.checks) <= {check.value for check in Check}
+    assert set(found.checks) <= {check.name for check in (*CHECKS, *STAGE_CHECKS)}
     assert found.transport in (HANDLE, SHM, INLINE)
 
 

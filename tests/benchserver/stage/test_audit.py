@@ -8,9 +8,13 @@ from typing import cast
 
 import pytest
 
-from benchserver.check.verdict import Check, Ledger, Tally, Verdict, failed, passed
+from benchserver.check.residue import RESIDUE
+from benchserver.check.run import new_ledger
+from benchserver.check.verdict import Ledger, Tally, Verdict, failed, passed
 from benchserver.client.http import HttpApi, HttpFailedError
 from benchserver.clock import NS_PER_S, VirtualClock
+from benchserver.scenarios.baseline.checks import CHECKS
+from benchserver.scenarios.baseline.plan import PROBES
 from benchserver.stage.audit import audit_residue, explain_missing
 from protocol.httpapi import ServerStatus
 
@@ -45,7 +49,7 @@ class ScriptedHttp:
 def audited(
     http: ScriptedHttp, clock: VirtualClock, *, registered: bool = False
 ) -> tuple[Ledger, Tally]:
-    ledger = Ledger()
+    ledger = new_ledger(CHECKS, PROBES)
     asyncio.run(
         audit_residue(
             cast(HttpApi, http),
@@ -56,7 +60,7 @@ def audited(
             ledger=ledger,
         )
     )
-    return ledger, ledger.tallies[Check.RESIDUE]
+    return ledger, ledger.tallies[RESIDUE]
 
 
 def test_it_waits_until_nothing_is_left() -> None:
@@ -112,16 +116,16 @@ def test_counts_of_others_are_left_out_and_it_says_so() -> None:
     ],
 )
 def test_why_there_was_no_audit(registered: bool, skipped: str, text: str) -> None:
-    ledger = Ledger()
+    ledger = new_ledger(CHECKS, PROBES)
     explain_missing(ledger, registered=registered, why="the server was gone")
-    tally = ledger.tallies[Check.RESIDUE]
+    tally = ledger.tallies[RESIDUE]
     assert (tally.skipped, tally.texts) == (skipped, [text] if text else [])
 
 
-@pytest.mark.parametrize("found", [passed(Check.RESIDUE), failed(Check.RESIDUE, "locks")])
+@pytest.mark.parametrize("found", [passed(RESIDUE), failed(RESIDUE, "locks")])
 def test_what_was_audited_needs_no_explanation(found: object) -> None:
-    ledger = Ledger()
+    ledger = new_ledger(CHECKS, PROBES)
     ledger.add([found])  # type: ignore[list-item]
-    before = repr(ledger.tallies[Check.RESIDUE])
+    before = repr(ledger.tallies[RESIDUE])
     explain_missing(ledger, registered=True, why="the server was gone")
-    assert repr(ledger.tallies[Check.RESIDUE]) == before
+    assert repr(ledger.tallies[RESIDUE]) == before

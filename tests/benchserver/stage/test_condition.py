@@ -9,11 +9,16 @@ from typing import Any, cast
 
 import pytest
 
-from benchserver.check.verdict import Check, Finding, Ledger, failed
+from benchserver.check.content import CONTENT
+from benchserver.check.health import HEALTH
+from benchserver.check.residue import RESIDUE
+from benchserver.check.run import new_ledger
+from benchserver.check.verdict import Finding, failed
 from benchserver.client.http import HttpFailedError
 from benchserver.clock import NS_PER_S, VirtualClock
 from benchserver.config import RunConfig
 from benchserver.errors import FatalError
+from benchserver.scenarios.baseline.checks import CHECKS, VISIBILITY
 from benchserver.stage.condition import Condition
 from protocol.health import Health
 from protocol.httpapi import ServerStatus
@@ -60,7 +65,7 @@ class Stage:
     """A run's view of a server that answers as scripted."""
 
     def __init__(self, config: RunConfig, *answers: ServerStatus | Exception) -> None:
-        self.http, self.clock, self.ledger = Scripted(*answers), VirtualClock(), Ledger()
+        self.http, self.clock, self.ledger = Scripted(*answers), VirtualClock(), new_ledger(CHECKS)
         self.condition = Condition(
             config, cast(Any, self.http), clock=self.clock, ledger=self.ledger
         )
@@ -72,7 +77,7 @@ class Stage:
         return asyncio.run(main())
 
     def health(self) -> tuple[int, int, int, str, list[str]]:
-        tally = self.ledger.tallies[Check.HEALTH]
+        tally = self.ledger.tallies[HEALTH]
         return tally.passed, tally.failed, tally.unproven, tally.skipped, tally.texts
 
 
@@ -138,7 +143,7 @@ def test_no_answer_is_unproven_unless_http_was_not_asked_for(
     )
     stage.condition.explain_missing("too long")
     assert stage.http.asked == 1
-    for check in (Check.HEALTH, Check.RESIDUE):
+    for check in (HEALTH, RESIDUE):
         tally = stage.ledger.tallies[check]
         if cross_check:
             assert tally.texts == ["/status before the run: GET /status: HTTP 500"]
@@ -174,7 +179,7 @@ def test_another_server_is_refused(make_config: MakeConfig) -> None:
     stage.do(stage.condition.look_before(256), stage.condition.check_registered(OURS))
 
 
-DROPPED = [failed(Check.VISIBILITY, "not visible")]
+DROPPED = [failed(VISIBILITY, "not visible")]
 
 
 def explained(stage: Stage, findings: list[Finding]) -> list[Finding]:
@@ -196,7 +201,7 @@ def test_a_failed_sequence_says_what_the_server_says(make_config: MakeConfig) ->
 
 def test_failures_that_it_does_not_explain_ask_for_nothing(make_config: MakeConfig) -> None:
     stage = Stage(make_config(), WELL)
-    content = [failed(Check.CONTENT, "wrong bytes")]
+    content = [failed(CONTENT, "wrong bytes")]
     assert explained(stage, content) == content
     assert stage.http.asked == 1
 

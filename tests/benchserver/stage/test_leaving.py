@@ -8,10 +8,15 @@ from typing import Any, cast
 
 import pytest
 
+from benchserver.check.replies import REPLIES
+from benchserver.check.run import new_ledger
+from benchserver.check.sessions import SESSIONS
 from benchserver.check.verdict import Check, Ledger
 from benchserver.client.connection import NoAnswerError
 from benchserver.clock import NS_PER_MS, NS_PER_S, VirtualClock
 from benchserver.history import EndRecord, Outcome
+from benchserver.scenarios.baseline.checks import CHECKS
+from benchserver.scenarios.baseline.plan import PROBES
 from benchserver.stage.leaving import Leaving, Opened
 from protocol.messages import Reply
 from protocol.ops import Op
@@ -62,7 +67,7 @@ def leave(
     opened: bool = True,
     silent_after: bool = False,
 ) -> tuple[list[str], Ledger]:
-    ledger, anything = Ledger(), cast(Any, server)
+    ledger, anything = new_ledger(CHECKS, PROBES), cast(Any, server)
     leaving = Leaving(
         Opened(
             rpcs=[anything],
@@ -118,17 +123,15 @@ def test_a_silent_server_is_told_all_the_same_and_nobody_waits(interrupted: bool
     asked = "NOOP 700" if interrupted else "NOOP 10000"
     assert told == ["finish", asked, "settle 50", "unregister 50"]
     assert texts(ledger) == {
-        Check.SESSIONS: ["at the end of the run: END_SESSION: no answer"],
-        Check.REPLIES: [
-            "rank=0: UNREGISTER: no answer; whether that registration is gone is unknown"
-        ],
+        SESSIONS: ["at the end of the run: END_SESSION: no answer"],
+        REPLIES: ["rank=0: UNREGISTER: no answer; whether that registration is gone is unknown"],
     }
 
 
 def test_an_unregister_without_an_answer_proves_nothing() -> None:
     server = Server(unregistered=["rank=1: UNREGISTER_KV_CACHE: no answer within 2 s"])
     _, ledger = leave(server)
-    tally = ledger.tallies[Check.REPLIES]
+    tally = ledger.tallies[REPLIES]
     assert (tally.unproven, tally.failed) == (1, 0)
     assert tally.texts == [
         "rank=1: UNREGISTER_KV_CACHE: no answer within 2 s; whether that registration is gone is "
@@ -138,7 +141,7 @@ def test_an_unregister_without_an_answer_proves_nothing() -> None:
 
 def test_a_last_look_without_an_answer_proves_nothing() -> None:
     _, ledger = leave(Server(noops=[False]))
-    assert texts(ledger) == {Check.REPLIES: ["at the end of the run: NOOP: no answer"]}
+    assert texts(ledger) == {REPLIES: ["at the end of the run: NOOP: no answer"]}
 
 
 def test_the_last_look_takes_longer_than_a_breath() -> None:
@@ -149,7 +152,7 @@ def test_the_last_look_takes_longer_than_a_breath() -> None:
         Opened(rpcs=[server], scenario=None, desk=None, workforce=server),
         audit=None,
         clock=clock,
-        ledger=Ledger(),
+        ledger=new_ledger(CHECKS, PROBES),
         silent=False,
         interrupted=False,
     )

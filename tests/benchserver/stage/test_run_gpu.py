@@ -18,7 +18,10 @@ from typing import Any
 
 import pytest
 
-from benchserver.check.verdict import Check, Finding, Verdict
+from benchserver.check import transfers
+from benchserver.check.residue import RESIDUE
+from benchserver.check.run import RUN
+from benchserver.check.verdict import Finding, Verdict
 from benchserver.client import discovery
 from benchserver.client.connection import ConnectionLostError, NoAnswerError
 from benchserver.client.http import HttpApi, HttpFailedError
@@ -232,13 +235,13 @@ def test_a_server_that_answers_as_on_the_host_fails(
     server: Urls, make_config: MakeConfig, machine: Machine
 ) -> None:
     result, _ = run(server, make_config, 201)
-    tally = result.ledger.tallies[Check.STORE]
+    tally = result.ledger.tallies[transfers.STORE]
     assert tally.verdict is Verdict.INVALID
     assert tally.texts[0] == (
         "seq=0 rank=0: STORE: replied True, but with an event of 15 bytes, expected 64: a client "
         "cannot know when the data lands"
     )
-    assert result.ledger.tallies[Check.RESIDUE].passed
+    assert result.ledger.tallies[RESIDUE].passed
     assert machine.pools[0].waits == []
 
 
@@ -248,7 +251,7 @@ def test_an_event_that_does_not_tell_leaves_the_run_unproven(
 ) -> None:
     monkeypatch.setattr(FarPool, "trouble", "the server's event did not complete within 10 s")
     result, _ = run(server, make_config, 301)
-    tally = result.ledger.tallies[Check.STORE]
+    tally = result.ledger.tallies[transfers.STORE]
     assert (tally.verdict, tally.failed, tally.unproven) == (Verdict.UNKNOWN, 0, 2)
     assert tally.texts[0] == (
         "seq=0 rank=0: STORE: replied True, but when its data lands is unknown: the server's event "
@@ -276,7 +279,7 @@ def test_a_device_that_does_not_keep_what_is_written_ends_the_run(
 ) -> None:
     machine.kind = BrokenPool
     result, _ = run(server, make_config, 501)
-    (text,) = result.ledger.tallies[Check.RUN].texts
+    (text,) = result.ledger.tallies[RUN].texts
     assert text.startswith("rank 0: 128 of 128 pages that were just written to cuda:0 (uuid-0)")
     assert result.exit_code == 1
 
@@ -302,7 +305,7 @@ def test_a_registration_without_an_answer_says_what_a_server_needs(
     monkeypatch.setattr(HostPool, "exported", unmappable)
     monkeypatch.setattr(FarPool, "wait_event", None)
     result, _ = run(server, make_config, 601, cuda_ipc=cuda_ipc, timeout_s=1.0, tp_size=1)
-    (text,) = result.ledger.tallies[Check.RUN].texts
+    (text,) = result.ledger.tallies[RUN].texts
     assert text.startswith("rank 0: REGISTER_KV_CACHE: no answer within 1 s; it cannot map our")
     assert "see the GPU uuid-0, and be able to open our CUDA IPC handles" in text
     assert said in text
@@ -329,13 +332,11 @@ def test_a_server_that_is_stopped_when_a_worker_registers_is_not_blamed(
     monkeypatch.setattr(discovery, "read_version", known_version)
     monkeypatch.setattr(HttpApi, "version", silent)
     result, _ = run(server, make_config, 651, mode="cpu", transfer=TransferChoice.LMCACHE_DRIVEN)
-    (text,) = result.ledger.tallies[Check.RUN].texts
+    (text,) = result.ledger.tallies[RUN].texts
     reason = "the connection was lost" if lost else "no answer within 1 s"
     said = "the server is gone" if lost else "the server no longer answers"
     assert text.startswith(f"{said}: rank 0: REGISTER_KV_CACHE: {reason}")
-    assert result.ledger.tallies[Check.RUN].verdict is (
-        Verdict.INVALID if lost else Verdict.UNKNOWN
-    )
+    assert result.ledger.tallies[RUN].verdict is (Verdict.INVALID if lost else Verdict.UNKNOWN)
 
 
 async def known_version(*_: Any, **__: Any) -> str:
@@ -374,7 +375,7 @@ def test_older_releases_are_refused_before_anything_is_allocated(
 ) -> None:
     with embedded_server("--as", "0.5.5", "--supported-transfer-mode", "lmcache_driven") as old:
         result, _ = run(old.urls, make_config, 701)
-    (text,) = result.ledger.tallies[Check.RUN].texts
+    (text,) = result.ledger.tallies[RUN].texts
     assert text.startswith("release 0.5.5 takes CUDA memory described in a pickle")
     assert machine.pools == []
 
@@ -387,7 +388,7 @@ def test_no_room_on_the_device_ends_the_run_before_it_is_registered(
 
     monkeypatch.setattr(making, "assign_devices", refuse)
     result, _ = run(server, make_config, 801)
-    (text,) = result.ledger.tallies[Check.RUN].texts
+    (text,) = result.ledger.tallies[RUN].texts
     assert text.endswith("5 bytes free on cuda:0")
     assert machine.pools == []
 
@@ -401,9 +402,9 @@ def test_a_device_that_fails_in_a_sequence_does_not_leave_anything_on_the_server
 
     monkeypatch.setattr(FarPool, "verify_canaries", refuse)
     result, _ = run(server, make_config, 901)
-    (text,) = result.ledger.tallies[Check.RUN].texts
+    (text,) = result.ledger.tallies[RUN].texts
     assert text == "cuda:0: an illegal memory access was encountered"
-    residue = result.ledger.tallies[Check.RESIDUE]
+    residue = result.ledger.tallies[RESIDUE]
     assert (residue.passed, residue.failed, residue.unproven) == (2, 0, 0)
 
 
@@ -533,8 +534,8 @@ def test_a_stop_that_comes_while_all_is_cleaned_up_shortens_that(
 
     result = asyncio.run(main())
     assert not result.interrupted
-    assert result.ledger.tallies[Check.RUN].verdict is Verdict.VALID
-    (text,) = result.ledger.tallies[Check.RESIDUE].texts
+    assert result.ledger.tallies[RUN].verdict is Verdict.VALID
+    (text,) = result.ledger.tallies[RESIDUE].texts
     assert text.endswith("cleaning up took too long")
 
 
@@ -557,6 +558,6 @@ def test_a_descriptor_that_cannot_be_sent_ends_the_run_in_one_line(
 
     monkeypatch.setattr(HostPool, "exported", exported)
     result, _ = run(server, make_config, 1501)
-    (text,) = result.ledger.tallies[Check.RUN].texts
+    (text,) = result.ledger.tallies[RUN].texts
     assert text.startswith("rank 0: its registration cannot be sent: handle: handle[1] is b'eee")
     assert result.exit_code == 1

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from benchserver.history import LookupRecord, Outcome, Pass, SequenceRecord, TransferRecord
-from benchserver.load.probes import Probe
+from benchserver.history import LookupRecord, Outcome, SequenceRecord, TransferRecord
+from benchserver.scenarios.baseline.plan import SKIPPED_TOKENS, Pass
 from benchserver.stats.measures import (
     LOOKUP_COLD,
     LOOKUP_WARM,
@@ -69,7 +69,7 @@ def test_a_good_history(good_sequence: GoodSequence) -> None:
 def test_a_part_of_a_sequence_has_a_series_of_its_own(good_sequence: GoodSequence) -> None:
     whole, measures = (
         measured(good_sequence()),
-        measured(good_sequence(probes=frozenset({Probe.PARTIAL}))),
+        measured(good_sequence(probes=frozenset({SKIPPED_TOKENS}))),
     )
     assert counts(measures) == {**counts(whole), RETRIEVE_PART: 2}
     assert measures.attempted == whole.attempted + 3
@@ -83,9 +83,9 @@ def test_replies_that_come_before_the_data_have_series_of_their_own(
     good_sequence: GoodSequence,
 ) -> None:
     record = changed(
-        good_sequence(probes=frozenset({Probe.PARTIAL})), TransferRecord, replied_ns=400_000
+        good_sequence(probes=frozenset({SKIPPED_TOKENS})), TransferRecord, replied_ns=400_000
     )
-    measures, whole = measured(record), measured(good_sequence(probes=frozenset({Probe.PARTIAL})))
+    measures, whole = measured(record), measured(good_sequence(probes=frozenset({SKIPPED_TOKENS})))
     assert counts(measures) == {**counts(whole), STORE_REPLY: 2, RETRIEVE_REPLY: 2}
     for name in (STORE_REPLY, RETRIEVE_REPLY):
         reply = measures.latencies[name].summary()

@@ -32,7 +32,7 @@ from benchserver.errors import FatalError, one_line
 from benchserver.history import (
     LookupRecord,
     Outcome,
-    Pass,
+    Probe,
     SequenceRecord,
     Step,
     TransferRecord,
@@ -43,8 +43,16 @@ from benchserver.kv.pattern import chunk_digests
 from benchserver.kv.pool import shares
 from benchserver.kv.verify import Candidate
 from benchserver.load.partial import skip_tokens
-from benchserver.load.probes import Probe, Probing
 from benchserver.load.workload import chunked_tokens, equal_chunk_tokens
+from benchserver.scenarios.baseline.plan import (
+    EQUAL_CHUNKS,
+    OTHER_TENANTS,
+    REUSED_SOURCE,
+    SHORTER_RANGE,
+    SKIPPED_TOKENS,
+    Pass,
+    Probing,
+)
 from benchserver.scenarios.proof import Prover, SequencePlan
 from benchserver.stage.alive import AliveCheck
 from benchserver.tasks import Finishing, gather_all, in_thread
@@ -151,7 +159,7 @@ class Baseline:
             seq,
             chunked_tokens(config.seed, seq, config.num_tokens, self._geometry.chunk_tokens),
             probes,
-            overwritten=Probe.REUSED_SOURCE in probes and not self._probing.gives_back(seq),
+            overwritten=REUSED_SOURCE in probes and not self._probing.gives_back(seq),
         )
 
     def _plan_aside(self, seq: int) -> SequencePlan:
@@ -160,7 +168,7 @@ class Baseline:
         return self._planned(
             seq,
             equal_chunk_tokens(config.seed, seq, config.num_tokens, self._geometry.chunk_tokens),
-            frozenset({Probe.EQUAL_CHUNKS}),
+            frozenset({EQUAL_CHUNKS}),
             aside=_EQUAL_CHUNKS,
         )
 
@@ -238,7 +246,7 @@ class Baseline:
         That goes on while the store is looked for: an engine does not wait either.
         """
         moved = await worker.mode.store(key, window)
-        if Probe.REUSED_SOURCE in work.probes:
+        if REUSED_SOURCE in work.probes:
             self._reuse(worker, window)
         return moved
 
@@ -288,7 +296,7 @@ class Baseline:
             return
         await self._overwritten()
         moved = await self._retrieve(work, request)
-        if Probe.REUSED_SOURCE in work.probes and not work.overwritten:
+        if REUSED_SOURCE in work.probes and not work.overwritten:
             for rank in self._config.writers:
                 self._reuse(self._workers[rank], work.plans[rank].source)  # back to its content
             await self._overwritten()
@@ -296,12 +304,12 @@ class Baseline:
             self._record(work, record)
         if not all(transfer.outcome is Outcome.OK for transfer in moved):
             return
-        if Probe.PARTIAL in work.probes:
+        if SKIPPED_TOKENS in work.probes:
             await self._partial(work)
-        if Probe.ISOLATION in work.probes:
+        if OTHER_TENANTS in work.probes:
             await self._ask_as(work, Pass.SALT, replace(self._keys, cache_salt=self._nobody))
             await self._ask_as(work, Pass.MODEL, replace(self._keys, model_name=self._nobody))
-        if Probe.BOUNDS in work.probes:
+        if SHORTER_RANGE in work.probes:
             await self._ask_shorter(work)
 
     @property

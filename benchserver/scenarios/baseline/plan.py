@@ -10,27 +10,41 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from benchserver.history import Probe
 from benchserver.load.partial import SkipUnit, why_never
-
-PROBE_EVERY = 10
-"""Sequences 0, 10, 20, ... hold equal chunks, and they and the first carry the lookups beside."""
+from benchserver.load.workload import PROBE_EVERY
 
 
-class Probe(enum.Enum):
-    """The value is its name in reports.
+class Pass(str, enum.Enum):
+    """What a LOOKUP of a sequence is for; those after `warm` belong to probes.
 
-    equal_chunks: two chunks of equal tokens behind different prefixes.
-    reused_source: source blocks are overwritten as soon as STORE is acknowledged.
-    partial: RETRIEVE is told to skip the first tokens.
-    isolation: LOOKUP under another cache salt, and under another model name.
-    bounds: LOOKUP of a range that ends before the stored end.
+    `salt` and `model` ask under another cache salt and model name, `bounds` for a shorter range.
     """
 
-    EQUAL_CHUNKS = "equal_chunks"
-    REUSED_SOURCE = "reused_source"
+    COLD = "cold"
+    WARM = "warm"
     PARTIAL = "partial"
-    ISOLATION = "isolation"
+    SALT = "salt"
+    MODEL = "model"
     BOUNDS = "bounds"
+
+
+EQUAL_CHUNKS = Probe("equal_chunks")
+"""Two chunks of equal tokens behind different prefixes."""
+
+REUSED_SOURCE = Probe("reused_source")
+"""Source blocks are overwritten as soon as STORE is acknowledged."""
+
+SKIPPED_TOKENS = Probe("partial")
+"""RETRIEVE is told to skip the first tokens."""
+
+OTHER_TENANTS = Probe("isolation")
+"""LOOKUP under another cache salt, and under another model name."""
+
+SHORTER_RANGE = Probe("bounds")
+"""LOOKUP of a range that ends before the stored end."""
+
+PROBES = (EQUAL_CHUNKS, REUSED_SOURCE, SKIPPED_TOKENS, OTHER_TENANTS, SHORTER_RANGE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +65,7 @@ class Probing:
 
     def why_never(self, probe: Probe) -> str:
         """Return why no sequence of the run can carry a probe, or "" if one does."""
-        if probe is Probe.PARTIAL:
+        if probe == SKIPPED_TOKENS:
             return why_never(
                 self.partial_every,
                 transport=self.transport,
@@ -59,11 +73,11 @@ class Probing:
                 chunks=self.chunks,
                 unit=self.partial_skip,
             )
-        if probe is Probe.REUSED_SOURCE:
+        if probe == REUSED_SOURCE:
             return self._why_never_reused()
-        if probe is Probe.EQUAL_CHUNKS:
+        if probe == EQUAL_CHUNKS:
             return self._why_never_equal()
-        if probe is Probe.BOUNDS and self.chunks < 2:
+        if probe == SHORTER_RANGE and self.chunks < 2:
             return "a sequence is one chunk, so no range of whole chunks ends inside it"
         return ""
 
@@ -87,12 +101,12 @@ class Probing:
         """Return the probes that a sequence carries, beside what `needs_equal_chunks` adds."""
         carries = seq == self.start or seq % PROBE_EVERY == 0
         due = {
-            Probe.EQUAL_CHUNKS: seq % PROBE_EVERY == 0,
-            Probe.REUSED_SOURCE: (seq - self.start) % 2 == 0,
-            Probe.PARTIAL: self.partial_every > 0
+            EQUAL_CHUNKS: seq % PROBE_EVERY == 0,
+            REUSED_SOURCE: (seq - self.start) % 2 == 0,
+            SKIPPED_TOKENS: self.partial_every > 0
             and (seq == self.start or seq % self.partial_every == 0),
-            Probe.ISOLATION: carries,
-            Probe.BOUNDS: carries,
+            OTHER_TENANTS: carries,
+            SHORTER_RANGE: carries,
         }
         return frozenset(p for p, is_due in due.items() if is_due and not self.why_never(p))
 
@@ -103,7 +117,7 @@ class Probing:
         whatever its --start.  So a first sequence whose own chunks differ gets a request beside it.
         """
         first = seq == self.start and seq % PROBE_EVERY != 0
-        return first and not self.expect_warm and not self.why_never(Probe.EQUAL_CHUNKS)
+        return first and not self.expect_warm and not self.why_never(EQUAL_CHUNKS)
 
     def gives_back(self, seq: int) -> bool:
         """Tell whether a reused source gets its content back, for the server's digests of it.
@@ -116,4 +130,4 @@ class Probing:
     def leaves_out_digests(self) -> bool:
         """Tell whether a later sequence has a reused source, so that nobody hashes its content."""
         longer = self.end is None or self.end - self.start > 2
-        return longer and not self.why_never(Probe.REUSED_SOURCE)
+        return longer and not self.why_never(REUSED_SOURCE)

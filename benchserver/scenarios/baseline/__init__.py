@@ -1,0 +1,1 @@
+"""The baseline: every sequence once cold, once warm, every byte proven."""
