@@ -14,7 +14,7 @@ from typing import Any
 import msgpack
 
 from protocol.bounds import FEW, check_msgpack
-from protocol.dialects import Dialect, OpRow
+from protocol.dialect import Dialect, OpRow
 from protocol.errors import LocalProtocolError, RemoteProtocolError
 from protocol.fields import REQUIRED, Kind
 from protocol.messages import VOID, Incoming

@@ -18,9 +18,9 @@ from protocol.handles import (
     pickled_handle_from_wire,
     pickled_handle_to_wire,
 )
+from protocol.inline.tensor import InlineTensor
 from protocol.keys import key_from_wire, key_to_wire
 from protocol.messages import PoolInfo, RetrievePlan, Slot, StorePlan, TransferResult
-from protocol.tensors import InlineTensor
 from protocol.values import is_int, is_int_list, refuse
 
 REQUIRED: Any = object()

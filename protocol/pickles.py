@@ -2,8 +2,8 @@
 
 It makes integers, text, byte views, booleans, None, tuples, lists, dicts and tokens for
 allow-listed names, driven by a table of opcodes: an opcode without a row is refused.  Nothing is
-imported and nothing is called but what a `Grammar` maps a name to.  `protocol.tensors` says which
-streams it is meant for.
+imported and nothing is called but what a `Grammar` maps a name to.  `protocol.inline.reading` and
+`protocol.wrappers` say which streams it is meant for.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 from protocol.errors import RemoteProtocolError
 
-# The longest legal text is the name of a shared-memory segment.
 _MAX_TEXT_BYTES = 256
-# torch's magic number takes 10 bytes, an int64 at most 9.
+"""The longest legal text is the name of a shared-memory segment."""
+
 _MAX_INT_BYTES = 16
+"""torch's magic number takes 10 bytes, an int64 at most 9."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class Global:
 
 
 def _shown(value: object) -> str:
-    """A short description that never walks into containers, which a peer can make huge."""
+    """Return a short description that never walks into containers, which a peer can make huge."""
     if isinstance(value, memoryview):
         return f"{value.nbytes} bytes"
     if value is None or isinstance(value, (int, str, Global)):
@@ -39,6 +40,7 @@ def _shown(value: object) -> str:
 def refusal(
     place: str, got: object, expected: str, *, subject: str = "inline tensor list"
 ) -> RemoteProtocolError:
+    """Return the error for a value that is not what it should be."""
     return RemoteProtocolError(f"{subject}: {place}: got {_shown(got)}, expected {expected}")
 
 
@@ -301,7 +303,7 @@ _HANDLERS: Mapping[int, Callable[[_Machine], None]] = {
 
 
 def read_pickle(stream: memoryview, grammar: Grammar) -> tuple[object, memoryview]:
-    """The value of the pickle at the start of ``stream``, and what follows its STOP."""
+    """Return the value of the pickle at the start of `stream`, and what follows its STOP."""
     machine = _Machine(stream, grammar)
     for _ in range(grammar.max_opcodes):
         opcode = machine.unsigned(1)
@@ -318,7 +320,7 @@ def read_pickle(stream: memoryview, grammar: Grammar) -> tuple[object, memoryvie
 
 
 def short_int(value: int) -> bytes:
-    """The shortest opcode for a count: BININT1, BININT2, BININT or LONG1."""
+    """Return the shortest opcode for a count: BININT1, BININT2, BININT or LONG1."""
     if value < 1 << 8:
         return b"K" + value.to_bytes(1, "little")
     if value < 1 << 16:

@@ -13,19 +13,8 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from protocol.dialects import (
-    V041,
-    V042,
-    V046,
-    V047,
-    V050,
-    V053,
-    V055,
-    V056,
-    V057,
-    Dialect,
-    OpRow,
-)
+from protocol.dialect import Dialect, OpRow
+from protocol.dialects import V041, V042, V046, V047, V050, V053, V055, V056, V057
 from protocol.errors import RemoteProtocolError
 from protocol.fields import ANY, Field
 from protocol.keys import CacheKey

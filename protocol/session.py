@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from protocol import codec
-from protocol.dialects import Dialect
+from protocol.dialect import Dialect
 from protocol.errors import LocalProtocolError, RemoteProtocolError
 from protocol.messages import (
     NO_UID,

@@ -17,12 +17,14 @@ import zmq.asyncio
 
 from benchserver.clock import NS_PER_S
 from benchserver.refserver.server import ServerConfig, serve
-from protocol.dialects import V056, Dialect
+from protocol.dialect import Dialect
+from protocol.dialects import V056
+from protocol.inline.tensor import InlineTensor
+from protocol.inline.writing import encode_tensor_list
 from protocol.keys import CacheKey
 from protocol.messages import VOID, Reply, RetrievePlan
 from protocol.ops import Op
 from protocol.session import ClientSession
-from protocol.tensors import InlineTensor, encode_tensor_list
 
 CHUNK = 32
 HIDDEN = 6

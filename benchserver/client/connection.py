@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from protocol.dialects import Dialect
+from protocol.dialect import Dialect
 from protocol.messages import Event, Reply
 from protocol.ops import Op
 

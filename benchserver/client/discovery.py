@@ -21,7 +21,8 @@ from benchserver.config import RunConfig, TransferChoice
 from benchserver.errors import FatalError, UsageError, one_line, os_reason
 from benchserver.tasks import OutOfTimeError, within
 from protocol.bounds import MAX_SLOTS
-from protocol.dialects import DIALECTS, V056, Dialect, dialect_of, known_releases, release_of
+from protocol.dialect import Dialect
+from protocol.dialects import DIALECTS, V056, dialect_of, known_releases, release_of
 from protocol.errors import LocalProtocolError, RemoteProtocolError
 from protocol.ops import Op
 from protocol.probe import NO_ANSWER, Group, Question, confirmation, probe

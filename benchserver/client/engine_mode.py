@@ -27,10 +27,10 @@ from benchserver.kv.blocks import Window
 from benchserver.kv.pool import KvPool
 from benchserver.shmnames import SHM_DIR
 from protocol.errors import RemoteProtocolError
+from protocol.inline.tensor import InlineTensor
 from protocol.keys import CacheKey
 from protocol.messages import VOID, PoolInfo, RetrievePlan, Slot, StorePlan
 from protocol.ops import Op
-from protocol.tensors import InlineTensor
 from shapespec import GroupSpec, ShapeSpec, chunk_bytes, hidden_size
 
 _POOL_NAME = re.compile(r"/?[A-Za-z0-9_.\-]{1,200}")

@@ -26,7 +26,7 @@ from benchserver.clock import NS_PER_S, Clock
 from benchserver.errors import FatalError
 from benchserver.tasks import Patience
 from protocol.codec import MAX_REPLY_FRAMES
-from protocol.dialects import Dialect
+from protocol.dialect import Dialect
 from protocol.messages import Event, MalformedReply, Reply
 from protocol.ops import TRAITS, Op
 from protocol.session import ClientSession

@@ -21,7 +21,8 @@ from benchserver.refserver.defaults import (
 )
 from benchserver.refserver.store.freelist import ALIGN_BYTES
 from benchserver.refserver.tiers.url import parse_tier_url
-from protocol.dialects import Dialect, dialect_of, known_releases
+from protocol.dialect import Dialect
+from protocol.dialects import dialect_of, known_releases
 from protocol.httpapi import token_problem
 
 TransferMode = Literal["auto", "lmcache_driven", "engine_driven"]

@@ -63,7 +63,7 @@ from benchserver.stage.condition import Condition
 from benchserver.stage.leaving import Leaving, Opened
 from benchserver.stats.measures import Measures
 from benchserver.tasks import Threads, cancel_and_wait, run_beside, wait_first
-from protocol.dialects import Dialect
+from protocol.dialect import Dialect
 from protocol.messages import Event, LateReply
 from protocol.ops import Op
 

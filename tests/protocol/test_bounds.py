@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from protocol import bounds, codec
 from protocol.bounds import MAX_SLOTS, check_json, check_msgpack
 from protocol.dialects import V056, V057
-from protocol.envelope import decode_envelope
 from protocol.errors import RemoteProtocolError
 from protocol.handles import handle_from_wire
+from protocol.inline.envelope import decode_envelope
 from protocol.keys import CacheKey
 from protocol.messages import RetrievePlan, Slot
 from protocol.ops import Op

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from protocol import codec
-from protocol.dialects import V056, Dialect, dialect_of
+from protocol.dialect import Dialect
+from protocol.dialects import V056, dialect_of
 from protocol.errors import LocalProtocolError, RemoteProtocolError
 from protocol.fields import PICKLED_HANDLES
 from protocol.handles import CpuShmHandle

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from protocol.dialects import DIALECTS, Dialect, OpRow, dialect_of
+from protocol.dialect import Dialect, OpRow
+from protocol.dialects import DIALECTS, dialect_of
 from protocol.errors import RemoteProtocolError
 from protocol.keys import CacheKey
 from protocol.messages import VOID

@@ -22,7 +22,8 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from protocol.dialects import DIALECTS, Dialect, dialect_of
+from protocol.dialect import Dialect
+from protocol.dialects import DIALECTS, dialect_of
 from protocol.httpapi import VERSION_PATH
 from tests import acceptance
 from tests.mitm.running import Urls

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from protocol.dialects import Dialect, dialect_of
+from protocol.dialect import Dialect
+from protocol.dialects import dialect_of
 from tests.mitm.running import Urls
 from tests.mitm.servers import Server, real_server
 from tests.real.releases import Release, release_named

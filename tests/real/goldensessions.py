@@ -24,7 +24,8 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from protocol.codec import decode_op
-from protocol.dialects import Dialect, dialect_of
+from protocol.dialect import Dialect
+from protocol.dialects import dialect_of
 from protocol.errors import LocalProtocolError
 from protocol.ops import Op
 from tests.mitm.recorder import Recorded, Recorder

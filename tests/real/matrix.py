@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protocol.dialects import Dialect
+from protocol.dialect import Dialect
 from tests.real.releases import ENGINE_DRIVEN, LMCACHE_DRIVEN
 
 SEQUENCES = 20

@@ -15,11 +15,12 @@ import zmq
 from benchserver.clock import NS_PER_S
 from benchserver.refserver.store.hashing import ROOT, chain
 from protocol.dialects import V056
+from protocol.inline.tensor import InlineTensor
+from protocol.inline.writing import encode_tensor_list
 from protocol.keys import CacheKey
 from protocol.messages import Reply
 from protocol.ops import Op
 from protocol.session import ClientSession
-from protocol.tensors import InlineTensor, encode_tensor_list
 from tests.mitm.running import Urls
 from tests.real.conftest import StartServer
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.dialects import Dialect
+from protocol.dialect import Dialect
 from tests import acceptance
 from tests.mitm.bench import Ended, assert_clean, assert_proven, run_bench
 from tests.mitm.running import Urls

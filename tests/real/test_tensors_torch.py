@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
-from protocol.tensors import InlineTensor, decode_tensor_list, encode_tensor_list
+from protocol.inline.reading import decode_tensor_list
+from protocol.inline.tensor import InlineTensor
+from protocol.inline.writing import encode_tensor_list
 
 pytestmark = [pytest.mark.real, pytest.mark.usefixtures("in_depth")]  # all have one torch
 

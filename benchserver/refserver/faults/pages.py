@@ -18,8 +18,10 @@ from benchserver.refserver.pages import block_ids as ids_of
 from benchserver.refserver.pages.transfer import Pages, word_of
 from benchserver.refserver.registry import EngineInstance, Instance
 from benchserver.refserver.store.arena import Bytes
+from protocol.inline.reading import decode_tensor_list
+from protocol.inline.tensor import InlineTensor
+from protocol.inline.writing import encode_tensor_list
 from protocol.messages import RetrievePlan, TransferResult
-from protocol.tensors import InlineTensor, decode_tensor_list, encode_tensor_list
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -30,7 +30,8 @@ from benchserver.refserver.meter import Fate, Meter
 from benchserver.refserver.refusal import RefusalError
 from benchserver.refserver.tasks import TaskScope
 from protocol import codec
-from protocol.dialects import V056, Dialect
+from protocol.dialect import Dialect
+from protocol.dialects import V056
 from protocol.errors import LocalProtocolError, RemoteProtocolError
 from protocol.messages import Incoming
 from protocol.ops import Op

@@ -20,11 +20,11 @@ from benchserver.refserver.registry import EngineInstance, parse_engine_instance
 from benchserver.refserver.store.arena import Arena
 from benchserver.refserver.store.cache import Slot
 from protocol.errors import RemoteProtocolError
+from protocol.inline.tensor import InlineTensor
 from protocol.keys import CacheKey
 from protocol.messages import VOID, PoolInfo, RetrievePlan, StorePlan
 from protocol.messages import Slot as WireSlot
 from protocol.ops import Op
-from protocol.tensors import InlineTensor
 from protocol.values import clip
 
 _NO_PLAN = RetrievePlan(success=False, data=b"", slots=())

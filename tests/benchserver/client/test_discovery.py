@@ -34,7 +34,8 @@ from benchserver.config import RunConfig, TransferChoice
 from benchserver.errors import FatalError, UsageError
 from benchserver.refserver.config import spoken_releases
 from protocol.bounds import MAX_SLOTS
-from protocol.dialects import V055, V056, V057, Dialect, dialect_of
+from protocol.dialect import Dialect
+from protocol.dialects import V055, V056, V057, dialect_of
 from protocol.errors import RemoteProtocolError
 from protocol.messages import Reply
 from protocol.ops import Op

@@ -24,10 +24,12 @@ from benchserver.kv.host.segment import SharedSegment
 from benchserver.shmnames import SHM_DIR
 from protocol.dialects import V056
 from protocol.errors import RemoteProtocolError
+from protocol.inline.reading import decode_tensor_list
+from protocol.inline.tensor import InlineTensor
+from protocol.inline.writing import encode_tensor_list
 from protocol.keys import CacheKey
 from protocol.messages import VOID, PoolInfo, Reply, RetrievePlan, Slot, StorePlan
 from protocol.ops import Op
-from protocol.tensors import InlineTensor, decode_tensor_list, encode_tensor_list
 from shapespec import parse_shape_spec
 
 pytestmark = pytest.mark.usefixtures("leak_free")

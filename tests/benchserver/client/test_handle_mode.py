@@ -29,7 +29,8 @@ from benchserver.kv.host.pool import HostPool
 from benchserver.kv.host.segment import SharedSegment
 from benchserver.kv.pool import EventError, KvPool
 from benchserver.shmnames import SHM_DIR
-from protocol.dialects import V047, V056, Dialect
+from protocol.dialect import Dialect
+from protocol.dialects import V047, V056
 from protocol.keys import CacheKey
 from protocol.messages import VOID, Reply, TransferResult
 from protocol.ops import Op

@@ -18,7 +18,8 @@ from benchserver.client.keys import KeyMaker
 from benchserver.client.lookups import Hits, LookupDesk, next_poll_ns
 from benchserver.clock import NS_PER_MS, NS_PER_S, VirtualClock
 from benchserver.history import EndRecord, Outcome
-from protocol.dialects import V043, V051, V056, Dialect
+from protocol.dialect import Dialect
+from protocol.dialects import V043, V051, V056
 from protocol.keys import CacheKey
 from protocol.messages import VOID, Reply
 from protocol.ops import Op

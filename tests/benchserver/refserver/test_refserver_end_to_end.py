@@ -30,11 +30,13 @@ from benchserver.refserver.store.segments import create_segment, unlink_segment
 from protocol import codec, httpapi
 from protocol.dialects import V056, dialect_of, release_of
 from protocol.handles import CPU_EVENT_STUB, CpuShmHandle, contiguous_strides
+from protocol.inline.reading import decode_tensor_list
+from protocol.inline.tensor import InlineTensor
+from protocol.inline.writing import encode_tensor_list
 from protocol.keys import CacheKey
 from protocol.messages import VOID, Reply, RetrievePlan, StorePlan, TransferResult
 from protocol.ops import Op
 from protocol.session import ClientSession
-from protocol.tensors import InlineTensor, decode_tensor_list, encode_tensor_list
 
 CHUNK = 32
 BS = 16

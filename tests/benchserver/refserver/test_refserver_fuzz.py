@@ -26,10 +26,11 @@ from benchserver.refserver.store.cache import Cache
 from protocol import codec
 from protocol.dialects import V056
 from protocol.handles import CpuShmHandle
+from protocol.inline.tensor import InlineTensor
+from protocol.inline.writing import encode_tensor_list
 from protocol.keys import CacheKey
 from protocol.messages import Incoming
 from protocol.ops import Op
-from protocol.tensors import InlineTensor, encode_tensor_list
 
 ints = st.sampled_from([-(2**63), -1, 0, 1, 2, 3, 4, 8, 16, 2**31, 2**64 - 1])
 names = st.sampled_from(["", "m", "m@m", "\0", "/", "é"])

@@ -24,7 +24,8 @@ import zmq
 
 from benchserver.refserver.store.segments import create_segment, unlink_segment
 from protocol import codec
-from protocol.dialects import V056, Dialect, dialect_of
+from protocol.dialect import Dialect
+from protocol.dialects import V056, dialect_of
 from protocol.ops import Op
 from tests.mitm.servers import embedded_server
 

@@ -23,7 +23,8 @@ from benchserver.refserver.front.http import _BadRequestError, _checksum_query
 from benchserver.refserver.front.rpc import in_order_of_handlers
 from benchserver.refserver.refusal import RefusalError
 from benchserver.refserver.store.segments import create_segment, unlink_segment
-from protocol.dialects import V056, Dialect, dialect_of
+from protocol.dialect import Dialect
+from protocol.dialects import V056, dialect_of
 from protocol.handles import CPU_EVENT_STUB, CpuShmHandle, contiguous_strides
 from protocol.messages import VOID, Incoming, Reply, TransferResult
 from protocol.ops import Op

@@ -1,4 +1,4 @@
-"""How torch's streams name the memory of a tensor: its storage classes, by dtype.
+"""The names and numbers in torch's streams, among them its storage classes by dtype.
 
 torch has a storage class for each of its old dtypes.  Its newer ones lie in an untyped storage,
 which counts bytes, and a call that names the dtype itself.
@@ -9,6 +9,15 @@ from typing import Literal
 
 from protocol.dtypes import ITEM_BYTES
 from protocol.pickles import Global
+
+MAGIC = 0x1950A86A20F9469CFC6C
+VERSION = 1001
+"""A blob, torch's legacy file, begins with these."""
+
+REBUILD_TENSOR = Global("torch._utils", "_rebuild_tensor_v2")
+REBUILD_NEWER = Global("torch._utils", "_rebuild_tensor_v3")
+LOAD_STORAGE = Global("torch.storage", "_load_from_bytes")
+ORDERED_DICT = Global("collections", "OrderedDict")
 
 UNTYPED = "untyped"
 """Stands for a dtype where a storage has none."""

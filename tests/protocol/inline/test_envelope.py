@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.envelope import MAX_TENSORS, decode_envelope, encode_envelope
 from protocol.errors import LocalProtocolError, RemoteProtocolError
-from protocol.tensors import InlineTensor
+from protocol.inline.envelope import MAX_TENSORS, decode_envelope, encode_envelope
+from protocol.inline.tensor import InlineTensor
 
 TENSOR = InlineTensor("float16", (2, 3), bytes(range(12)))
 

@@ -12,7 +12,7 @@ import msgpack
 
 from protocol.bounds import FEW, SLOT_ELEMENTS, check_msgpack
 from protocol.errors import LocalProtocolError, RemoteProtocolError
-from protocol.tensors import InlineTensor
+from protocol.inline.tensor import InlineTensor
 from protocol.values import clip, is_int_list
 
 VERSION = 1

@@ -1,0 +1,1 @@
+"""The inline tensor list: how KV chunks travel when there is no shared memory."""
