@@ -30,7 +30,7 @@ def main() -> None:
     from benchserver.cli.main import cli
 
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # None, if whoever started us has closed it
+        if isinstance(stream, io.TextIOWrapper):  # None, if it was closed before we were started
             stream.reconfigure(errors="backslashreplace")
     cli(prog_name="bench-server", obj=ending)
 

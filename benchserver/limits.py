@@ -148,7 +148,7 @@ def selftest_need(*, jobs: int) -> Need:
 def require(*needs: Need) -> None:
     """Raise soft limits as needed; FatalError for what the system does not let this process have.
 
-    Of several processes that one command starts, each has limits of its own, but for threads:
+    Of several processes that one command starts, each has limits of its own, except for threads:
     their user has them together.
     """
     for need in needs:

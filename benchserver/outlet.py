@@ -110,7 +110,7 @@ class Outlet(io.TextIOBase):
         with self._changed:
             if self.error is not None or self._ending or not data:
                 return
-            # Not one line now and then: whoever comes back finds a gap, and all lines after it.
+            # Not a line now and then: a reader that comes back finds a gap and all lines after it.
             self._full = self._waiting_bytes + len(data) > self._max_waiting or (
                 self._full and self._waiting_bytes > self._max_waiting // 2
             )
@@ -221,7 +221,7 @@ class Outlet(io.TextIOBase):
 
 
 def outlet_for(stream: TextIO | None) -> Outlet:
-    """Return an outlet to where a stream goes; None, closed by whoever started us, goes nowhere."""
+    """Return an outlet to where a stream goes; None (closed before our start) goes nowhere."""
     if stream is None:
         return Outlet(len, in_memory=True)
     encoding = getattr(stream, "encoding", None) or "utf-8"
@@ -286,7 +286,7 @@ def write_now(descriptor: int, data: bytes) -> None:
 
 
 def _write_to_own(descriptor: int, data: bytes) -> None:
-    """Open a pipe or a terminal once more: to block or not is shared with whoever else has it."""
+    """Open a pipe or a terminal once more: blocking is shared with all who have it."""
     try:
         own = os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError:  # another user's

@@ -99,7 +99,7 @@ def event_of(pid: int, name: str) -> bool:
 
 
 def remove_beside(files: Iterable[Beside]) -> None:
-    """Remove files if they are those still, but for those that the system does not give us."""
+    """Remove files if they are still the same, except those that the system refuses."""
     for file in files:
         path = SHM_DIR / file.name
         with contextlib.suppress(OSError):
@@ -159,7 +159,7 @@ def _listed(descriptor: int, pid: int) -> list[Beside]:
         return []
     lines = content.removeprefix(_MARK).decode("utf-8", "replace").splitlines()
     matches = [match for line in lines if (match := _NOTE.fullmatch(line))]
-    # Whoever writes such a file cannot make us remove anything else.
+    # The writer of such a file cannot make us remove anything else.
     return [Beside(int(m[1]), m[2]) for m in matches if made_for(pid, m[2])]
 
 

@@ -65,7 +65,7 @@ _ARRAYS, _MAPS, _EXTENSIONS = {0xDC, 0xDD}, {0xDE, 0xDF}, {0xC7, 0xC8, 0xC9}
 def check_msgpack(document: bytes | memoryview, place: str, elements: int = FEW) -> None:
     """Refuse a document of msgpack that claims more than so many elements.
 
-    Raises RemoteProtocolError.  One that is no msgpack at all may pass: decoding tells, and stops
+    Raises RemoteProtocolError.  One that is not msgpack may pass: decoding tells, and stops
     where it is wrong.
     """
     if len(document) <= SMALL_BYTES:

@@ -42,7 +42,7 @@ _MAX_BIN_BYTES = 2**32 - 1
 
 
 def unpack(frame: bytes | memoryview, place: str, elements: int = FEW) -> Any:
-    """Decode one msgpack document; RemoteProtocolError names the place if it is none.
+    """Decode one msgpack document; RemoteProtocolError names the place if it is not one.
 
     One that claims more than so many elements is refused before it is decoded.  A document that is
     nothing but large bytes is a view of the frame.

@@ -48,7 +48,7 @@ def read_health(document: Any) -> Health:
 
 
 def _parts(document: Any) -> Iterator[tuple[Path, Mapping[str, Any]]]:
-    """Yield every map of a document with its place, but for those that stand there twice."""
+    """Yield every map of a document with its place, except those that stand there twice."""
     pending: list[tuple[Path, Any]] = [((), document)]
     while pending:
         path, value = pending.pop()

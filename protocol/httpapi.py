@@ -273,5 +273,5 @@ def _engine_instances(answer: dict[str, Any]) -> frozenset[int]:
     # Absent on a server that serves lmcache_driven alone.
     ids = answer.get("registered_non_cuda_instance_ids", [])
     if not is_int_list(ids):
-        raise RemoteProtocolError("/status: registered_non_cuda_instance_ids is no list of ids")
+        raise RemoteProtocolError("/status: registered_non_cuda_instance_ids is not a list of ids")
     return frozenset(ids)

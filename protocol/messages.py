@@ -143,7 +143,7 @@ class UnknownReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MalformedReply:
-    """Frames that are no valid reply.
+    """Frames that are not a valid reply.
 
     `uid` names the pending request that it ends (its outcome is unknown), or NO_UID.
     """

@@ -189,4 +189,6 @@ def _expect_silence(number: int, answer: Any) -> None:
 
 def _surprise(number: int, answer: Any) -> RemoteProtocolError:
     shown = "an empty reply" if answer is VOID else f"{type(answer).__name__} {str(answer)[:40]!a}"
-    return RemoteProtocolError(f"its answer to operation {number}, {shown}, is that of no release")
+    return RemoteProtocolError(
+        f"its answer to operation {number}, {shown}, is not that of any release"
+    )

@@ -1,7 +1,7 @@
 """The element types that a shape spec may name.
 
 Owns the closed set of dtypes: the spelling, the item size and whether the bits are a float.
-Must not know numpy, torch or the server's own dtype codes; whoever holds memory maps a
+Must not know numpy, torch or the server's own dtype codes; code that holds memory maps a
 :class:`DType` to its own type by ``name``.
 
 Works as a read-only table, for all releases alike: which dtypes a server takes is for the server

@@ -77,7 +77,7 @@ def block_bytes(spec: ShapeSpec) -> int:
 def chunk_bytes(spec: ShapeSpec, chunk_tokens: int) -> int:
     """Bytes of one chunk in all layers. ValueError when chunk_tokens is below 1.
 
-    The chunk need not be whole blocks: whether a server takes that is no matter of arithmetic.
+    The chunk need not be whole blocks: whether a server takes that is not a matter of arithmetic.
     """
     if chunk_tokens < 1:
         raise ValueError(f"chunk_tokens: got {chunk_tokens}, expected at least 1")

@@ -61,7 +61,7 @@ LAYERS = Field(attribute="layers", label="layers", maximum=MAX_LAYERS)
 
 
 class SpecError(ValueError):
-    """A text that is no shape spec.
+    """A text that is not a shape spec.
 
     ``column`` is the 1-based character position, ``text`` the offending text (empty at the end
     of the input) and ``expected`` what belongs there. ``str()`` is always one ASCII line.

@@ -103,7 +103,7 @@ ODD_PEERS: Mapping[str, tuple[Callable[[], AbstractContextManager[int]], str]] =
     ),
     "surprise": (
         lambda: router(lambda frames: [*frames, b"\xc3"]),
-        f"{_NO_RELEASE}its answer to operation 8, bool 'True', is that of no release; say it",
+        f"{_NO_RELEASE}its answer to operation 8, bool 'True', is not that of any release; say it",
     ),
     "HTTP": (lambda: tcp(b"HTTP/1.1 400 Bad Request\r\n\r\n"), _NO_ZMQ),
     "gRPC": (lambda: tcp(b"\0\0\0\4\0\0\0\0\0"), _NO_ZMQ),

@@ -1,6 +1,6 @@
 """Counts of requests, by operation and by what became of them, and how long handlers took.
 
-Belongs to the event loop; pure but for the clock that it is given.  Bounded: operations and
+Belongs to the event loop; pure except for the clock that it is given.  Bounded: operations and
 outcomes are closed sets, and latencies are counted in fixed buckets.
 """
 
@@ -17,7 +17,7 @@ from benchserver.clock import NS_PER_MS, Clock
 from protocol.ops import Op
 
 UNREADABLE = "unreadable"
-"""Stands for the operation of frames that are no request."""
+"""Stands for the operation of frames that are not a request."""
 
 BOUNDS_NS = tuple(
     tenths * NS_PER_MS // 10

@@ -11,7 +11,7 @@ from typing import Any
 class TaskScope:
     """An async context in which tasks run; its end cancels and awaits them all.
 
-    `failure` is done as soon as any task failed; whoever waits in the block watches it.  The
+    `failure` is done as soon as any task failed; code that waits in the block watches it.  The
     first failure is raised when the block ends, unless the block itself failed.
     """
 

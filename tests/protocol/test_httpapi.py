@@ -247,11 +247,11 @@ L1_GOOD = {"read_locked_count": 0, "write_locked_count": 0}
         ),
         (
             {"registered_non_cuda_instance_ids": None},
-            "registered_non_cuda_instance_ids is no list of ids",
+            "registered_non_cuda_instance_ids is not a list of ids",
         ),
         (
             {"registered_non_cuda_instance_ids": ["5"]},
-            "registered_non_cuda_instance_ids is no list of ids",
+            "registered_non_cuda_instance_ids is not a list of ids",
         ),
     ],
 )

@@ -124,9 +124,9 @@ def test_every_release_that_has_a_row_is_modelled() -> None:
     ("answers", "words"),
     [
         ([NO_ANSWER] * 5, "answers no question that an LMCache MP server answers"),
-        ([VOID], "its answer to operation 8, an empty reply, is that of no release"),
+        ([VOID], "its answer to operation 8, an empty reply, is not that of any release"),
         ([{"a": 1}], "its answer to operation 8, dict"),
-        ([NO_ANSWER, 1.5], "its answer to operation 11, float '1.5', is that of no release"),
+        ([NO_ANSWER, 1.5], "its answer to operation 11, float '1.5', is not that of any release"),
         ([NO_ANSWER, NO_ANSWER, "OK"], "its answer to operation 18"),
         ([NO_ANSWER, NO_ANSWER, NO_ANSWER, "OK"], "its answer to operation 21"),
         ([NO_ANSWER, NO_ANSWER, NO_ANSWER, NO_ANSWER, 3], "its answer to operation 19"),

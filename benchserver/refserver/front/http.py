@@ -134,7 +134,7 @@ class HttpServer:
         self._listener = Listener(self._runner.server, self._connections, self._core.journal)
         try:
             return await self._listener.bind(host, port)
-        except (OSError, ValueError) as error:  # ValueError: of a name that is no host's
+        except (OSError, ValueError) as error:  # ValueError: of a name that is not a host's
             raise FatalError(f"cannot listen on http://{host}:{port}: {error}") from error
 
     async def run(self) -> None:
@@ -299,7 +299,7 @@ def _reading_bodies(connections: Connections) -> Any:
         async with bodies.of(request) as body:
             _BODY.set(body)  # of this request alone: each is handled in a task of its own
             with connections.busy(request.transport):
-                # Who sends many requests at once lets others have their turn.
+                # A client that sends many requests at once lets others have their turn.
                 await asyncio.sleep(0)
                 return await handler(request)
 
@@ -307,7 +307,7 @@ def _reading_bodies(connections: Connections) -> Any:
 
 
 def _authorizing(token: str) -> Any:
-    """Return what answers 401 to whoever does not bring the token."""
+    """Return what answers 401 to a request without the token."""
 
     @web.middleware
     async def authorize(request: web.Request, handler: _Handler) -> web.StreamResponse:

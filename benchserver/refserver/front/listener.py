@@ -25,7 +25,7 @@ SHARE_OF_DESCRIPTORS = 4
 
 FEWEST_CONNECTIONS = 4
 BACKLOG = 1024
-"""Who comes while it is full waits a second or more, by TCP."""
+"""A client that comes while it is full waits a second or more, by TCP."""
 
 RETRY_S = 0.25
 """How long no connection is accepted after that has failed."""

@@ -81,7 +81,7 @@ def parse_deletion(body: Any) -> Deletion:
 
 
 def check_tier(tier: Any) -> None:
-    """Raise ObjectsError for what is no tier's name."""
+    """Raise ObjectsError for a name that is not a tier's."""
     if tier not in TIERS:
         raise _unprocessable(f"tier is {clip(tier)}, expected l1, l2 or all")
 

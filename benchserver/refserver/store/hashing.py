@@ -34,7 +34,7 @@ class Chain(Protocol):
 
 def chain(tokens: Sequence[int], *, chunk_size: int, start: int, root: bytes) -> Iterator[bytes]:
     """Yield the hash of each whole chunk from token `start` on, which `root` precedes."""
-    # Loaded here: whoever only describes a server hashes nothing.
+    # Loaded here: code that only describes a server hashes nothing.
     from blake3 import blake3
 
     for first in range(start, len(tokens) - chunk_size + 1, chunk_size):

@@ -25,5 +25,5 @@ def create_segment(name: str) -> int:
 
 
 def unlink_segment(name: str) -> None:
-    """Remove a segment's name; who has it mapped keeps it."""
+    """Remove a segment's name; a process that has it mapped keeps it."""
     _posixshmem.shm_unlink(f"/{name}")

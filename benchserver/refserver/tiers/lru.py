@@ -21,7 +21,7 @@ class Lru(Generic[K, V]):
         return len(self._entries)
 
     def __contains__(self, key: K) -> bool:
-        """Tell whether there is such an entry; it is no use of it."""
+        """Tell whether there is such an entry; this does not count as use."""
         return key in self._entries
 
     def oldest(self) -> K | None:

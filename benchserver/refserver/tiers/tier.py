@@ -30,7 +30,7 @@ class TierError(Exception):
 
 
 class TierMissError(TierError):
-    """There is no such object, or no sound one.  Whoever reads handles both alike."""
+    """There is no such object, or no sound one.  Readers handle both alike."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class TierStats:
     """What a tier did since it was opened, and what it holds now."""
 
     hits: int = 0
-    """Reads that gave an object; a probe is none."""
+    """Reads that gave an object; probes do not count."""
     misses: int = 0
     """Reads that found no sound object, those of `corrupt` included."""
     errors: int = 0

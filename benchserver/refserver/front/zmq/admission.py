@@ -1,8 +1,8 @@
 """How many clients may be connected to the ROUTER socket.
 
-libzmq accepts whoever comes, and when no descriptors are left it tries again without a pause, and
+libzmq accepts every client, and when no descriptors are left it tries again without a pause, and
 nothing else of the process can open one.  It reports each connection with its descriptor; those
-above the limit are shut down, and libzmq closes them then.  Who is connected already stays.
+above the limit are shut down, and libzmq closes them then.  Clients that are connected stay.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ TURN_S = 0.002
 """What one turn of the event loop may take from the socket."""
 
 KEPT_FRAMES = codec.MAX_REQUEST_FRAMES + 1
-"""One more than any request has: enough to see that a message is none."""
+"""One more than any request has: enough to see that a message is not one."""
 
 MAX_MESSAGE_BYTES = codec.MAX_FRAME_BYTES
 SEND_HIGH_WATER = 1000

@@ -160,7 +160,7 @@ def _opened(path: Path) -> int:
     try:
         return os.open(path, _READ_FLAGS)
     except OSError as error:
-        # A link, a socket, or a device that is not there: what stands for a file and is none.
+        # A link, a socket, or a device that is not there: what stands for a file and is not one.
         if error.errno not in (errno.ELOOP, errno.ENXIO, errno.ENODEV):
             raise
         status = os.lstat(path)

@@ -242,7 +242,7 @@ class FsTier:
             self._stats.evicted += 1
 
     def _measure(self, path: Path) -> tuple[int, str, int] | None:
-        """Return age, name and size of an object; a file that is none of ours is left alone.
+        """Return age, name and size of an object; a file that is not ours is left alone.
 
         What the system does not let us read, for want of a right or of descriptors, may be sound.
         """
@@ -287,7 +287,7 @@ def _make_directory(path: Path) -> None:
 
 def _lock_directory(directory: Path) -> int:
     """Take the directory's lock, which the system gives back when this process is gone."""
-    # A link would be locked, or even made, where it leads; a pipe is no lock either.
+    # A link would be locked, or even made, where it leads; a pipe is not a lock either.
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     descriptor = os.open(directory / "lock", flags, 0o600)
     try:

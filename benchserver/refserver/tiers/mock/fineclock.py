@@ -43,7 +43,7 @@ class FineClock(RealClock):
             late_ns = min(self.now_ns() - aim_ns, MAX_LEAD_NS)
             self._usual_late_ns += (late_ns - self._usual_late_ns) // _LATENESS_WEIGHT
         while True:
-            # At least once: whoever sleeps lets others run.
+            # At least once: a sleeper lets others run.
             await asyncio.sleep(0)
             if self.now_ns() >= deadline_ns:
                 return

@@ -1,8 +1,8 @@
 """One direction of a store with limited throughput: which transfer is on the line, until when.
 
 The line carries one transfer at a time at full speed, so that the limit is the whole store's.
-Who waits goes by rank, then by arrival; what is on the line is not interrupted.  Pure: the state
-is a function of the calls and of their `now_ns`, which never goes back.
+Waiting transfers go by rank, then by arrival; what is on the line is not interrupted.  Pure: the
+state is a function of the calls and of their `now_ns`, which never goes back.
 
 A real caller wakes up a little after its transfer ended, and its next one starts late by as much.
 Summed up over many small transfers that is a slower line than the one asked for.  So lateness is

@@ -163,7 +163,7 @@ class MockTier:
         self._now()
 
     async def close(self) -> None:
-        """Forget everything, queued writes too; whoever waits gets a TierError in time."""
+        """Forget everything, queued writes too; those who wait get a TierError in time."""
         self._open = False
         await self._threads.close()
         self._puts.clear()

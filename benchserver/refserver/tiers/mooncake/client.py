@@ -55,7 +55,7 @@ PACKAGE, LIBRARY, PEER, SETUP = "package", "library", "peer", "setup"
 """What was missing when the store could not be opened."""
 
 LIMITS = {"MC_RPC_TIMEOUT_MS": "5000", "MC_RPC_CONNECT_TIMEOUT_MS": "2000"}
-"""The library's own, 30 s by default; who sets other ones in the environment gets them."""
+"""The library's own, 30 s by default; others in the environment win."""
 
 Work = Callable[[], None]
 

@@ -1,6 +1,6 @@
 """The tier's end of the process that runs the Mooncake library: starts it, calls it, ends it.
 
-Starting blocks; all else belongs to the event loop, but for `end`.  When the process is gone, for
+Starting blocks; all else but `end` belongs to the event loop.  When the process is gone, for
 whatever reason, every call raises TierError, those that wait included: what its segment held went
 with it, so that it is not started again.
 """

@@ -20,7 +20,7 @@ from benchserver.refserver.tiers.tier import TierError
 
 
 class Lease:
-    """A part of the memory; goes back when everybody who shares it has released it."""
+    """A part of the memory; goes back when all who share it have released it."""
 
     def __init__(self, staging: Staging, offset: int, nbytes: int) -> None:
         self.offset = offset

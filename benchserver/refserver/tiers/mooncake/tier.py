@@ -6,7 +6,7 @@ and what it stored outlives it.  `MooncakeProcess` runs the library in a process
 objects pass through `buffer_gb` of memory that both have mapped.
 
 What is stored is framed as in a file of `fs://`, so that a read gives what was written under that
-very key, or a miss.  That is no formality: Mooncake replaces an object in place, and every eighth
+very key, or a miss.  This is needed: Mooncake replaces an object in place, and every eighth
 read by another process meanwhile gave parts of both (0.3.13.post1).  Such a read cannot be told
 from damage.  It is a miss and the object stays, and the next write of that key replaces it.  Calls
 of this tier on one object never overlap.
