@@ -220,7 +220,7 @@ ROOMS = {
     "history": {"kv"},
     "config": {"defaults", "errors", "geometry", "kv", "load"},
     "check": {"errors", "history", "kv"},
-    "stats": {"history"},
+    "stats": set[str](),
     "client": {"clock", "config", "errors", "history", "kv", "shmnames", "tasks"},
     "scenarios": {
         "check",
@@ -234,6 +234,7 @@ ROOMS = {
         "kv",
         "stage",
         "tasks",
+        "stats",
     },
     "stage": {
         "check",

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 from benchserver.check.verdict import Tally, Verdict
 from benchserver.report.replay import replay_command
 from benchserver.result import RunResult
-from benchserver.stats.measures import RATES, SERIES
+from benchserver.stats.latency import LatencySummary
 
 JSON_FORMAT = 1
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -71,15 +71,23 @@ def result_document(result: RunResult) -> dict[str, Any]:
             for probe, tally in result.ledger.probes.items()
         },
         "latency": {
-            name: asdict(summary)
-            for name in SERIES
-            if (summary := measures.latencies[name].summary()) is not None
+            series.name: _figures(summary)
+            for series, latencies in measures.latencies.items()
+            if (summary := latencies.summary()) is not None
         },
         "throughput_gb_per_s": {
-            name: rate for name in RATES if (rate := measures.rates[name].gigabytes_per_s())
+            series.name: gb_per_s
+            for series, rate in measures.rates.items()
+            if (gb_per_s := rate.gigabytes_per_s())
         },
         "replay": replay_command(result),
     }
+
+
+def _figures(summary: LatencySummary) -> dict[str, float]:
+    """Return the figures of a series; clamped and censored values only where there are any."""
+    figures: dict[str, float] = asdict(summary)
+    return {name: n for name, n in figures.items() if n or name not in ("clamped", "censored")}
 
 
 def _gpu_facts(result: RunResult) -> dict[str, Any]:

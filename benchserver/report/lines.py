@@ -18,7 +18,7 @@ from benchserver.history import (
 )
 from benchserver.report.replay import replay_command
 from benchserver.result import RunResult
-from benchserver.stats.measures import RATES, SERIES
+from benchserver.stats.latency import LatencySummary
 
 PLAIN, GOOD, BAD, FAINT = "plain", "good", "bad", "faint"
 
@@ -187,8 +187,8 @@ def _latency_lines(result: RunResult) -> list[Line]:
     columns = ("count", "mean", "min", "p50", "p99", "max")
     head = "".join(f"{name:>10}" for name in columns)
     lines = [Line(f"{'latency [ms]':<14}{head}", FAINT)]
-    for name in SERIES:
-        summary = result.measures.latencies[name].summary()
+    for series, latencies in result.measures.latencies.items():
+        summary = latencies.summary()
         if summary is None:
             continue
         values = (
@@ -199,12 +199,20 @@ def _latency_lines(result: RunResult) -> list[Line]:
             summary.max_ms,
         )
         numbers = "".join(f"{value:>10.2f}" for value in values)
-        lines.append(Line(f"{name:<14}{summary.count:>10}{numbers}"))
+        aside = _bounded_text(summary)
+        lines.append(Line(f"{series.name:<14}{summary.count:>10}{numbers}{aside}"))
     return lines if len(lines) > 1 else []
 
 
+def _bounded_text(summary: LatencySummary) -> str:
+    """Say how many of the latencies are only known to be longer than what was counted."""
+    kinds = ((summary.censored, "without an answer"), (summary.clamped, "over an hour"))
+    told = ", ".join(f"{count} {what}" for count, what in kinds if count)
+    return f"  ({told}: they took longer than counted)" if told else ""
+
+
 def _rate_lines(result: RunResult) -> list[Line]:
-    rates = ((name, result.measures.rates[name].gigabytes_per_s()) for name in RATES)
+    rates = ((one.name, rate.gigabytes_per_s()) for one, rate in result.measures.rates.items())
     shown = [f"{name} {rate:.2f} GB/s" for name, rate in rates if rate is not None]
     per = " (of one worker)" if result.config.tp_size > 1 else ""
     return [Line(f"Throughput{per}: {', '.join(shown)}")] if shown else []

@@ -57,6 +57,7 @@ from benchserver.result import RunResult, ServerFacts
 from benchserver.scenarios.baseline.checks import CHECKS, JUDGES, VISIBILITY, WARM_LOOKUP
 from benchserver.scenarios.baseline.plan import PROBES, SKIPPED_TOKENS, Probing
 from benchserver.scenarios.baseline.probes import PARTIAL, PROBE_CHECKS, probes_made
+from benchserver.scenarios.baseline.series import RATES, SERIES, count
 from benchserver.stage.alive import NEVER_NS, AliveCheck
 from benchserver.stage.audit import explain_missing
 from benchserver.stage.condition import Condition
@@ -117,7 +118,7 @@ class Run:
         self._cancel = cancel
         self._server = ServerFacts(rpc_url=config.rpc_url, http_url=config.http_url)
         self._ledger = new_ledger(CHECKS, PROBES)
-        self._measures = Measures()
+        self._measures = Measures(SERIES, RATES)
         self._counts = dict.fromkeys(Verdict, 0)
         self._nonce = os.urandom(_NONCE_BYTES)
         self._connector: Connector | None = None
@@ -500,7 +501,7 @@ class Run:
             self._ledger.add(findings)
             for record in records:
                 self._ledger.add_probes(probes_made(record))
-            self._measures.add(records[0])
+            count(records[0], self._measures)
             self._counts[worst(findings)] += 1
             self._reporter.sequence(records[0], findings)
             if fatal is not None:

@@ -1,4 +1,7 @@
-"""Latency histograms (HdrHistogram) and transfer rates; a week's run takes no more memory."""
+"""Latency histograms (HdrHistogram) and transfer rates; a week's run takes no more memory.
+
+Series of several workers, processes or hosts merge into one, as if one had counted all.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,11 @@ _NS_PER_US = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencySummary:
-    """Count, and milliseconds (from microsecond buckets of three digits)."""
+    """Count, and milliseconds (from microsecond buckets of three digits).
+
+    `clamped` of them are longer than the histogram holds, `censored` had not ended when nobody
+    waited any more: both are at least what is counted, and so are the percentiles.
+    """
 
     count: int
     mean_ms: float
@@ -24,10 +31,12 @@ class LatencySummary:
     p50_ms: float
     p99_ms: float
     max_ms: float
+    clamped: int = 0
+    censored: int = 0
 
 
 class LatencySeries:
-    """The latencies of one kind of operation in one pass."""
+    """The latencies of one kind of operation."""
 
     def __init__(self) -> None:
         self._histogram = HdrHistogram(_LOWEST_US, _HIGHEST_US, _DIGITS)
@@ -35,15 +44,35 @@ class LatencySeries:
         self._sum_ns = 0
         self._min_ns = 0
         self._max_ns = 0
+        self._clamped = 0
+        self._censored = 0
 
     def add(self, latency_ns: int) -> None:
         """Count one latency."""
-        clamped = min(max(latency_ns // _NS_PER_US, _LOWEST_US), _HIGHEST_US)
-        self._histogram.record_value(clamped)
+        latency_us = latency_ns // _NS_PER_US
+        self._clamped += latency_us > _HIGHEST_US
+        self._histogram.record_value(min(max(latency_us, _LOWEST_US), _HIGHEST_US))
         self._min_ns = min(self._min_ns, latency_ns) if self._count else latency_ns
         self._max_ns = max(self._max_ns, latency_ns)
         self._sum_ns += latency_ns
         self._count += 1
+
+    def add_censored(self, waited_ns: int) -> None:
+        """Count an operation that had not ended after so long, when nobody waited any more."""
+        self._censored += 1
+        self.add(waited_ns)
+
+    def merge(self, other: LatencySeries) -> None:
+        """Count all that another series has counted."""
+        if not other._count:
+            return
+        self._histogram.add(other._histogram)
+        self._min_ns = min(self._min_ns, other._min_ns) if self._count else other._min_ns
+        self._max_ns = max(self._max_ns, other._max_ns)
+        self._sum_ns += other._sum_ns
+        self._count += other._count
+        self._clamped += other._clamped
+        self._censored += other._censored
 
     def summary(self) -> LatencySummary | None:
         """Return the numbers, or None if nothing was counted."""
@@ -56,6 +85,8 @@ class LatencySeries:
             p50_ms=self._percentile_ms(50),
             p99_ms=self._percentile_ms(99),
             max_ms=self._max_ns / 1e6,
+            clamped=self._clamped,
+            censored=self._censored,
         )
 
     def _percentile_ms(self, percentile: float) -> float:
@@ -75,6 +106,11 @@ class RateSeries:
         """Count one transfer."""
         self.nbytes += nbytes
         self.busy_ns += latency_ns
+
+    def merge(self, other: RateSeries) -> None:
+        """Count all that another has counted."""
+        self.nbytes += other.nbytes
+        self.busy_ns += other.busy_ns
 
     def gigabytes_per_s(self) -> float | None:
         """Return GB/s (10^9 bytes), or None if nothing moved."""

@@ -23,6 +23,7 @@ from benchserver.report.replay import replay_command
 from benchserver.result import RunResult
 from benchserver.scenarios.baseline.checks import CHECKS
 from benchserver.scenarios.baseline.plan import EQUAL_CHUNKS, PROBES
+from benchserver.scenarios.baseline.series import RATES, SEQUENCE, SERIES, VISIBLE, count
 from benchserver.stats.measures import Measures
 
 GoodSequence = Callable[..., SequenceRecord]
@@ -42,8 +43,8 @@ def cases_of(result: RunResult) -> dict[str, ElementTree.Element]:
 
 
 def test_json_of_a_good_run(good_result: GoodResult, good_sequence: GoodSequence) -> None:
-    measures = Measures()
-    measures.add(good_sequence())
+    measures = Measures(SERIES, RATES)
+    count(good_sequence(), measures)
     result = good_result(measures=measures)
     content = json_bytes(result)
     assert content.endswith(b"}\n")
@@ -115,6 +116,18 @@ def test_json_of_a_good_run(good_result: GoodResult, good_sequence: GoodSequence
         "p99_ms": 2.0,
         "max_ms": 2.0,
     }
+
+
+def test_json_counts_latencies_that_are_longer_than_counted(good_result: GoodResult) -> None:
+    measures = Measures(SERIES, RATES)
+    measures.latencies[SEQUENCE].add(1_000_000)
+    measures.latencies[SEQUENCE].add_censored(1_000_000)
+    measures.latencies[VISIBLE].add(2 * 3_600 * 1_000_000_000)
+    latency = json.loads(json_bytes(good_result(measures=measures)))["latency"]
+    assert (latency["sequence wall"]["count"], latency["sequence wall"]["censored"]) == (2, 1)
+    assert "clamped" not in latency["sequence wall"]
+    assert latency["visibility lag"]["clamped"] == 1
+    assert "censored" not in latency["visibility lag"]
 
 
 def test_json_of_a_bad_run(good_result: GoodResult, make_config: MakeConfig) -> None:

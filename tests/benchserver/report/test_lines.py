@@ -48,6 +48,8 @@ from benchserver.report.replay import replay_command
 from benchserver.result import RunResult, ServerFacts
 from benchserver.scenarios.baseline.checks import CHECKS
 from benchserver.scenarios.baseline.plan import EQUAL_CHUNKS, PROBES, Pass
+from benchserver.scenarios.baseline.series import RATES, SEQUENCE, SERIES, count
+from benchserver.scenarios.baseline.series import STORE as STORE_SERIES
 from benchserver.stats.measures import Measures
 
 GoodSequence = Callable[..., SequenceRecord]
@@ -202,9 +204,9 @@ def test_what_only_follows_is_one_line_of_the_summary(good_result: GoodResult) -
 
 
 def measured(record: SequenceRecord) -> Measures:
-    measures = Measures()
-    measures.add(record)
-    measures.add(record)
+    measures = Measures(SERIES, RATES)
+    count(record, measures)
+    count(record, measures)
     return measures
 
 
@@ -265,6 +267,21 @@ RESULT: PASS, everything asked for was proven (exit 0)"""
     )
     assert lines[-1].style == GOOD
     assert {line.style for line in lines[:-1]} == {PLAIN, FAINT}
+
+
+def test_latencies_that_are_longer_than_counted_are_said_to_be(
+    good_result: GoodResult, good_sequence: GoodSequence
+) -> None:
+    measures = measured(good_sequence())
+    measures.latencies[STORE_SERIES].add_censored(2_000_000)
+    measures.latencies[STORE_SERIES].add(2 * 3_600 * 1_000_000_000)
+    measures.latencies[SEQUENCE].add_censored(12_000_000)
+    lines = [line.text for line in summary_lines(good_result(measures=measures))]
+    store = next(line for line in lines if line.startswith("STORE  "))
+    assert store.endswith("(1 without an answer, 1 over an hour: they took longer than counted)")
+    wall = next(line for line in lines if line.startswith("sequence wall"))
+    assert wall.endswith("12.00  (1 without an answer: they took longer than counted)")
+    assert sum("took longer" in line for line in lines) == 2
 
 
 def test_the_summary_of_a_bad_run(good_result: GoodResult) -> None:

@@ -37,12 +37,12 @@ from benchserver.kv.layout import place_tensors
 from benchserver.kv.placement import RankDevice, device_numbers
 from benchserver.kv.pool import EventError
 from benchserver.result import RunResult
+from benchserver.scenarios.baseline.series import RETRIEVE, RETRIEVE_REPLY, STORE, STORE_REPLY
 from benchserver.shmnames import segment_name
 from benchserver.stage import run as run_module
 from benchserver.stage.heartbeat import Heartbeat
 from benchserver.stage.run import Run
 from benchserver.stage.workforce import Workforce
-from benchserver.stats.measures import RETRIEVE, RETRIEVE_REPLY, STORE, STORE_REPLY
 from protocol.handles import CudaHandle
 from protocol.messages import Reply, TransferResult
 from protocol.ops import Op

@@ -66,6 +66,43 @@ def test_longer_than_the_longest_bucket_is_clamped_in_percentiles_alone() -> Non
     summary = series(day, day).summary()
     assert summary is not None
     assert summary.max_ms == summary.mean_ms == 86_400_000.0
+    assert (summary.count, summary.clamped) == (2, 2)
+
+
+def test_an_hour_is_not_clamped_and_neither_is_nothing() -> None:
+    summary = series(0, 3_600 * 1_000 * MS).summary()
+    assert summary is not None
+    assert (summary.count, summary.clamped, summary.censored) == (2, 0, 0)
+
+
+def test_what_had_no_answer_counts_as_long_as_it_was_waited_for() -> None:
+    made = series(*[1 * MS] * 97)
+    for _ in range(3):
+        made.add_censored(10_000 * MS)
+    summary = made.summary()
+    assert summary is not None
+    assert (summary.count, summary.censored, summary.clamped) == (100, 3, 0)
+    assert summary.p50_ms == pytest.approx(1.0, rel=1e-3)
+    # Left out, they would make the server look a thousand times faster.
+    assert summary.p99_ms == pytest.approx(10_000.0, rel=1e-3)
+    assert summary.max_ms == 10_000.0
+
+
+@given(st.lists(st.lists(st.integers(0, 4_000 * 1_000 * MS), max_size=12), min_size=1, max_size=5))
+def test_merged_series_are_as_one_that_counted_all(parts: list[list[int]]) -> None:
+    total, whole = LatencySeries(), series(*(value for part in parts for value in part))
+    for part in parts:
+        total.merge(series(*part))
+    assert total.summary() == whole.summary()
+
+
+def test_merging_counts_what_was_censored_and_clamped() -> None:
+    total, other = series(1 * MS), series(2 * 3_600 * 1_000 * MS)
+    other.add_censored(5 * MS)
+    total.merge(other)
+    summary = total.summary()
+    assert summary is not None
+    assert (summary.count, summary.clamped, summary.censored) == (3, 1, 1)
 
 
 def test_a_week_takes_no_more_memory() -> None:
@@ -80,3 +117,7 @@ def test_rates_are_bytes_over_busy_time() -> None:
     rate.add(3_000_000_000, 1_000_000_000)
     rate.add(1_000_000_000, 1_000_000_000)
     assert rate.gigabytes_per_s() == 2.0
+    other = RateSeries()
+    other.add(2_000_000_000, 2_000_000_000)
+    rate.merge(other)
+    assert rate.gigabytes_per_s() == 1.5

@@ -1,137 +1,55 @@
-"""What is counted of a history, and what is not."""
+"""Figures by series: declared, in order, and merged."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
-
 import pytest
 
-from benchserver.history import LookupRecord, Outcome, SequenceRecord, TransferRecord
-from benchserver.scenarios.baseline.plan import SKIPPED_TOKENS, Pass
-from benchserver.stats.measures import (
-    LOOKUP_COLD,
-    LOOKUP_WARM,
-    RETRIEVE,
-    RETRIEVE_PART,
-    RETRIEVE_REPLY,
-    SEQUENCE,
-    SERIES,
-    STORE,
-    STORE_REPLY,
-    VISIBLE,
-    Measures,
-)
+from benchserver.stats.measures import Measures, Series
 
-GoodSequence = Callable[..., SequenceRecord]
+PING = Series("PING")
+SLOW = Series("PING", "slow")
+BYTES = Series("STORE")
 
 
-def counts(measures: Measures) -> dict[str, int]:
-    """Return how many latencies each series has, without the empty ones."""
-    summaries = {name: measures.latencies[name].summary() for name in SERIES}
-    return {name: summary.count for name, summary in summaries.items() if summary is not None}
-
-
-def measured(record: SequenceRecord) -> Measures:
-    measures = Measures()
-    measures.add(record)
+def measured(*latencies_ns: int, series: Series = PING) -> Measures:
+    measures = Measures([series], [BYTES])
+    for latency_ns in latencies_ns:
+        measures.latencies[series].add(latency_ns)
+        measures.rates[BYTES].add(1_000, latency_ns)
+        measures.attempted += 1
     return measures
 
 
-def changed(record: SequenceRecord, kind: type, **changes: Any) -> SequenceRecord:
-    steps = tuple(
-        replace(step, **changes) if isinstance(step, kind) else step for step in record.steps
-    )
-    return replace(record, steps=steps)
+def counts(measures: Measures) -> dict[str, int]:
+    summaries = {one.name: series.summary() for one, series in measures.latencies.items()}
+    return {name: summary.count for name, summary in summaries.items() if summary is not None}
 
 
-def test_a_good_history(good_sequence: GoodSequence) -> None:
-    measures = measured(good_sequence())
-    assert counts(measures) == {
-        LOOKUP_COLD: 1,
-        STORE: 2,
-        LOOKUP_WARM: 1,
-        RETRIEVE: 2,
-        VISIBLE: 1,
-        SEQUENCE: 1,
-    }
-    assert measures.attempted == 6
-    # Two transfers of 1 MB: in 2 ms and in 1 ms each.
-    assert measures.rates[STORE].gigabytes_per_s() == 0.5
-    assert measures.rates[RETRIEVE].gigabytes_per_s() == 1.0
-    cold, wall = (measures.latencies[name].summary() for name in (LOOKUP_COLD, SEQUENCE))
-    assert cold is not None
-    assert wall is not None
-    assert (cold.max_ms, wall.max_ms) == (0.25, 12.0)
+def test_a_series_is_named_by_operation_and_kind() -> None:
+    assert [PING.name, SLOW.name] == ["PING", "PING slow"]
+    assert Series("PING", "slow") == SLOW != PING
 
 
-def test_a_part_of_a_sequence_has_a_series_of_its_own(good_sequence: GoodSequence) -> None:
-    whole, measures = (
-        measured(good_sequence()),
-        measured(good_sequence(probes=frozenset({SKIPPED_TOKENS}))),
-    )
-    assert counts(measures) == {**counts(whole), RETRIEVE_PART: 2}
-    assert measures.attempted == whole.attempted + 3
-    assert measures.rates[RETRIEVE].gigabytes_per_s() == 1.0
-    part = measures.latencies[RETRIEVE_PART].summary()
-    assert part is not None
-    assert (part.min_ms, part.max_ms) == (0.7, 0.7)
+def test_what_was_not_declared_cannot_be_counted() -> None:
+    with pytest.raises(KeyError):
+        measured().latencies[SLOW].add(1)
 
 
-def test_replies_that_come_before_the_data_have_series_of_their_own(
-    good_sequence: GoodSequence,
-) -> None:
-    record = changed(
-        good_sequence(probes=frozenset({SKIPPED_TOKENS})), TransferRecord, replied_ns=400_000
-    )
-    measures, whole = measured(record), measured(good_sequence(probes=frozenset({SKIPPED_TOKENS})))
-    assert counts(measures) == {**counts(whole), STORE_REPLY: 2, RETRIEVE_REPLY: 2}
-    for name in (STORE_REPLY, RETRIEVE_REPLY):
-        reply = measures.latencies[name].summary()
-        assert reply is not None
-        assert (reply.min_ms, reply.max_ms) == (0.4, 0.4)
-    # Latencies and rates are those of the data.
-    for name in (STORE, RETRIEVE):
-        assert measures.latencies[name].summary() == whole.latencies[name].summary()
-        assert measures.rates[name].gigabytes_per_s() == whole.rates[name].gigabytes_per_s()
+def test_measures_of_several_merge_into_those_of_one() -> None:
+    total = measured(1_000, 3_000)
+    total.merge(measured(2_000))
+    total.merge(measured(9_000, series=SLOW))
+    assert counts(total) == {"PING": 3, "PING slow": 1}
+    assert total.attempted == 4
+    summary = total.latencies[PING].summary()
+    assert summary is not None
+    assert (summary.min_ms, summary.mean_ms, summary.max_ms) == (0.001, 0.002, 0.003)
+    assert total.rates[BYTES].nbytes == 4_000
+    assert total.rates[BYTES].busy_ns == 15_000
 
 
-def test_each_sequence_adds(good_sequence: GoodSequence) -> None:
-    measures = Measures()
-    for seq in range(3):
-        measures.add(good_sequence(seq=seq))
-    assert counts(measures)[STORE] == 6
-    assert measures.attempted == 18
-
-
-@pytest.mark.parametrize("outcome", [Outcome.FAIL, Outcome.UNKNOWN])
-def test_what_got_no_good_answer_is_attempted_only(
-    good_sequence: GoodSequence, outcome: Outcome
-) -> None:
-    record = changed(good_sequence(), TransferRecord, outcome=outcome, nbytes=0, replied_ns=0)
-    measures = measured(changed(record, LookupRecord, outcome=outcome))
-    assert counts(measures) == {SEQUENCE: 1}
-    assert measures.attempted == 6
-    assert measures.rates[STORE].gigabytes_per_s() is None
-
-
-def test_every_lookup_of_a_wait_is_attempted(good_sequence: GoodSequence) -> None:
-    measures = measured(changed(good_sequence(), LookupRecord, attempts=5, lag_ns=7_000_000))
-    assert measures.attempted == 14
-    lag = measures.latencies[VISIBLE].summary()
-    assert lag is not None
-    assert lag.max_ms == 7.0
-
-
-def test_what_never_became_visible_has_no_lag(good_sequence: GoodSequence) -> None:
-    measures = measured(changed(good_sequence(), LookupRecord, hits=0, expected=2))
-    assert VISIBLE not in counts(measures)
-    assert counts(measures)[LOOKUP_WARM] == 1
-
-
-def test_expect_warm_counts_as_cold(good_sequence: GoodSequence) -> None:
-    measures = measured(good_sequence(expect_warm=True))
-    assert counts(measures) == {LOOKUP_COLD: 1, RETRIEVE: 2, SEQUENCE: 1}
-    record = good_sequence(expect_warm=True)
-    assert [s.which for s in record.steps if isinstance(s, LookupRecord)] == [Pass.COLD]
+def test_a_merge_leaves_what_it_took_from_alone() -> None:
+    total, part = Measures(), measured(2_000)
+    total.merge(part)
+    total.latencies[PING].add(5_000)
+    assert counts(part) == {"PING": 1}
