@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from benchserver.check.verdict import Finding
-from benchserver.history import SequenceRecord, Step
+from benchserver.history import Step
 
 
 class Reporter(Protocol):
@@ -17,9 +17,9 @@ class Reporter(Protocol):
         ...
 
     def step(self, label: str, step: Step) -> None:
-        """Tell of one step of a sequence, when it ends."""
+        """Tell of one step of a unit of work, a sequence for one, when it ends."""
         ...
 
-    def sequence(self, record: SequenceRecord, findings: Sequence[Finding]) -> None:
-        """Tell of a finished sequence and its judgement."""
+    def concluded(self, label: str, findings: Sequence[Finding]) -> None:
+        """Tell of a unit of work that has ended, and of its judgement."""
         ...

@@ -145,9 +145,13 @@ class Finishing:
     async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Return the coroutine's result; a cancelled caller leaves it running."""
         task = asyncio.ensure_future(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        self.add(task)
         return await asyncio.shield(task)
+
+    def add(self, work: asyncio.Future[Any]) -> None:
+        """Keep in mind work that is under way, until it has ended."""
+        self._tasks.add(work)
+        work.add_done_callback(self._ended)
 
     async def wait(self) -> None:
         """Wait for what still runs; if this is cancelled, so is that."""

@@ -250,7 +250,6 @@ ROOMS = {
         "load",
         "reporter",
         "result",
-        "scenarios",
         "shmnames",
         "stats",
         "tasks",
@@ -314,6 +313,10 @@ def test_the_command_line_alone_knows_the_stage_s_run() -> None:
         if i.name in ("benchserver.stage.run", "benchserver.stage.process")
     }
     assert importers == {"cli", "stage"}
+
+
+def test_the_stage_knows_no_scenario() -> None:
+    assert "scenarios" not in rooms_imported_by("stage")
 
 
 def loaded_with(place: str) -> set[str]:

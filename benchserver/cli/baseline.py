@@ -174,16 +174,17 @@ def _run(config: RunConfig, run: Run) -> int:
         except FatalError as error:
             from benchserver.check.run import new_ledger
             from benchserver.result import result_of_no_run
-            from benchserver.scenarios.baseline.checks import CHECKS
-            from benchserver.scenarios.baseline.plan import PROBES
+            from benchserver.scenarios.baseline.gate import Gate
 
-            ledger = new_ledger(CHECKS, PROBES)
+            traits = Gate(config).traits
+            ledger = new_ledger(traits.checks, traits.probes)
             nothing = result_of_no_run(config, ledger, str(error), interrupted=run.ending.asked)
             raise FatalError("; ".join([str(error), *run.reports.write(nothing)])) from error
         # Loaded here: nothing heavy, nor libzmq, before the limits are known to do.
+        from benchserver.scenarios.baseline.gate import Gate
         from benchserver.stage.process import run_to_end
 
-        result = run_to_end(config, run.reporter, run.ending)
+        result = run_to_end(config, Gate(config), run.reporter, run.ending)
         return _tell(result, run)
 
 

@@ -12,7 +12,6 @@ from benchserver.history import (
     EndRecord,
     LookupRecord,
     Outcome,
-    SequenceRecord,
     Step,
     TransferRecord,
 )
@@ -83,14 +82,14 @@ _STEP_LINES: Mapping[type, Callable[[str, Any], Line | None]] = {
 }
 
 
-def sequence_lines(record: SequenceRecord, findings: Sequence[Finding]) -> list[Line]:
-    """Return the verdict on a sequence: one line if it is proven, else one a cause.
+def verdict_on(label: str, findings: Sequence[Finding]) -> list[Line]:
+    """Return the verdict on a unit of work: one line if it is proven, else one a cause.
 
-    The same on several ranks is one line, and so is all that the sequence did not come to.
+    The same on several ranks is one line, and so is all that it did not come to.
     """
     bad = [finding for finding in findings if finding.verdict is not Verdict.VALID]
     if not bad:
-        return [Line(f"[{record.label}] CHECKSUM MATCH OK", GOOD)]
+        return [Line(f"[{label}] CHECKSUM MATCH OK", GOOD)]
     causes = [finding for finding in bad if not finding.follows] or bad[:1]
     alike: dict[tuple[str, str], list[Finding]] = {}
     for finding in causes:
@@ -103,7 +102,7 @@ def sequence_lines(record: SequenceRecord, findings: Sequence[Finding]) -> list[
     if rest := [finding for finding in bad if finding not in causes]:
         names = dict.fromkeys(finding.check.name for finding in rest)
         lines.append(_not_looked_at(names, len(rest)))
-    return [Line(f"[{record.label}] {line}", BAD) for line in lines]
+    return [Line(f"[{label}] {line}", BAD) for line in lines]
 
 
 _RANK = re.compile(r"\brank=[0-9]+")

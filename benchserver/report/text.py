@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, TextIO, cast
 
 from benchserver.check.verdict import Finding
-from benchserver.history import SequenceRecord, Step
+from benchserver.history import Step
 from benchserver.outlet import SHOW_CURSOR, Outlet
 from benchserver.report.lines import (
     BAD,
@@ -14,10 +14,10 @@ from benchserver.report.lines import (
     GOOD,
     PLAIN,
     Line,
-    sequence_lines,
     step_line,
     summary_lines,
     verdict_lines,
+    verdict_on,
 )
 from benchserver.result import RunResult
 
@@ -124,11 +124,11 @@ class TextReporter:
         if line is not None and not self._quiet:
             self._printer.write(line)
 
-    def sequence(self, record: SequenceRecord, findings: Sequence[Finding]) -> None:
-        """Print the verdict on a sequence."""
+    def concluded(self, label: str, findings: Sequence[Finding]) -> None:
+        """Print the verdict on a unit of work."""
         self._done += 1
         self._printer.progress(self._done)
-        self._write(sequence_lines(record, findings))
+        self._write(verdict_on(label, findings))
 
     def finish(self, result: RunResult) -> None:
         """Print the summary."""

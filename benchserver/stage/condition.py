@@ -15,6 +15,7 @@ from benchserver.client.http import API_ERRORS, HttpApi
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.config import RunConfig, check_against_l1
 from benchserver.errors import FatalError, one_line
+from benchserver.geometry import Geometry
 from benchserver.stage.audit import audit_residue
 from benchserver.tasks import OutOfTimeError, within
 from protocol.httpapi import ServerStatus
@@ -41,11 +42,11 @@ class Condition:
         self.before: ServerStatus | None = None
         """What /status said before anything was registered, if it said anything."""
 
-    async def look_before(self, chunk_tokens: int) -> None:
+    async def look_before(self, chunk_tokens: int, geometry: Geometry | None) -> None:
         """Read and judge the state before the run.
 
         Raises FatalError if it is that of another server than the one with this chunk size, or if
-        this run cannot fit into its L1.
+        requests of this geometry do not fit into its L1.
         """
         config = self._config
         try:
@@ -63,11 +64,8 @@ class Condition:
                 f"{config.rpc_url} has chunk size {chunk_tokens}, {config.http_url} says "
                 f"{self.before.chunk_size}: --rpc-url and --url are two different servers"
             )
-        check_against_l1(
-            config.geometry(chunk_tokens),
-            kv_ranks=config.world_size,
-            l1_bytes=self.before.l1_bytes,
-        )
+        if geometry is not None:
+            check_against_l1(geometry, kv_ranks=config.world_size, l1_bytes=self.before.l1_bytes)
         self._failures = await self._count_failures()
         if not self.before.health.said:
             self._ledger.skip(HEALTH, "/status of this server says nothing of it")

@@ -7,8 +7,6 @@ same: one that was merely stopped reads it once it goes on, and then keeps nothi
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchserver.check.replies import REPLIES
@@ -19,11 +17,11 @@ from benchserver.client.lookups import LookupDesk
 from benchserver.clock import NS_PER_MS, NS_PER_S, Clock
 from benchserver.errors import one_line
 from benchserver.history import Outcome
+from benchserver.stage.opened import Opened
 from benchserver.tasks import OutOfTimeError, gather_all, within
 from protocol.ops import Op
 
 if TYPE_CHECKING:
-    from benchserver.scenarios.baseline.passes import Baseline
     from benchserver.stage.workforce import Workforce
 
 _FINISH_WITHIN_S = 0.8
@@ -45,16 +43,6 @@ _LAST_LOOK_NS = 20 * NS_PER_MS
 """What a server sends twice, it sends in one breath."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
-    """What a run has opened on its server, as far as it came."""
-
-    rpcs: Sequence[Connection]
-    scenario: Baseline | None
-    desk: LookupDesk | None
-    workforce: Workforce | None
-
-
 class Leaving:
     """The end of one run towards its server; call `leave` once."""
 
@@ -62,18 +50,13 @@ class Leaving:
         self,
         opened: Opened,
         *,
-        audit: Callable[[bool], Awaitable[None]] | None,
         clock: Clock,
         ledger: Ledger,
         silent: bool,
         interrupted: bool,
     ) -> None:
-        """`audit` looks what is left, told whether our workers are registered still.
-
-        `silent`: the server did not answer when it was last asked.
-        """
+        """`silent`: the server did not answer when it was last asked."""
         self._opened = opened
-        self._audit = audit
         self._clock = clock
         self._ledger = ledger
         self.silent = silent
@@ -83,9 +66,8 @@ class Leaving:
     async def leave(self) -> None:
         """Settle, count what is left, unregister, look once more, and count again."""
         opened = self._opened
-        if opened.scenario is not None:
-            with contextlib.suppress(OutOfTimeError):
-                await within(opened.scenario.finish(), _FINISH_WITHIN_S)
+        with contextlib.suppress(OutOfTimeError):
+            await within(opened.finishing.wait(), _FINISH_WITHIN_S)
         if self.silent or self._interrupted:
             self.silent = not await self._answers()
         if opened.desk is not None:
@@ -100,7 +82,7 @@ class Leaving:
     async def _answers(self) -> bool:
         within_ns = _SHORTLY_NS if self._interrupted else _BACK_WITHIN_NS
         try:
-            await self._opened.rpcs[0].call(Op.NOOP, timeout_ns=within_ns)
+            await self._opened.connections.opened[0].call(Op.NOOP, timeout_ns=within_ns)
         except (CallFailedError, IndexError):
             return False
         return True
@@ -122,7 +104,7 @@ class Leaving:
         for text in await workforce.unregister(timeout_ns=self._budget_ns):
             self._fail_replies(f"{text}; whether that registration is gone is unknown")
         if not self.silent:
-            await gather_all(self._look_once_more(rpc) for rpc in self._opened.rpcs)
+            await gather_all(self._look_once_more(rpc) for rpc in self._opened.connections.opened)
             await self._clock.sleep_ns(_LAST_LOOK_NS)
 
     async def _look_once_more(self, rpc: Connection) -> None:
@@ -139,5 +121,7 @@ class Leaving:
         self._ledger.add([unproven(REPLIES, text)])
 
     async def _count(self, registered: bool) -> None:
-        if self._audit is not None and not self.silent:
-            await self._audit(registered)
+        """Look what is left; `registered`: our workers still are, and may be."""
+        opened = self._opened
+        if opened.condition is not None and not self.silent:
+            await opened.condition.audit(opened.instances, registered=registered)

@@ -11,13 +11,16 @@ from benchserver.ending import Ending
 from benchserver.reporter import Reporter
 from benchserver.result import RunResult
 from benchserver.stage.run import Run
+from benchserver.stage.scenario import Scenario
 from benchserver.tasks import Threads, close_loop
 
 _NAME_THREADS = 4
 """They resolve host names, which cannot be interrupted either."""
 
 
-def run_to_end(config: RunConfig, reporter: Reporter, ending: Ending) -> RunResult:
+def run_to_end(
+    config: RunConfig, scenario: Scenario, reporter: Reporter, ending: Ending
+) -> RunResult:
     """Run and return the result.
 
     The first signal asks for a clean end, the second leaves at once (exit code 1), still removing
@@ -27,15 +30,17 @@ def run_to_end(config: RunConfig, reporter: Reporter, ending: Ending) -> RunResu
         # Not asyncio.run: it would wait for the threads that resolve names.
         loop = asyncio.new_event_loop()
         try:
-            return loop.run_until_complete(_run(config, reporter, ending))
+            return loop.run_until_complete(_run(config, scenario, reporter, ending))
         finally:
             close_loop(loop)
 
 
-async def _run(config: RunConfig, reporter: Reporter, ending: Ending) -> RunResult:
+async def _run(
+    config: RunConfig, scenario: Scenario, reporter: Reporter, ending: Ending
+) -> RunResult:
     loop = asyncio.get_running_loop()
     stop, cancel = asyncio.Event(), threading.Event()
-    run = Run(config, reporter, clock=RealClock(), stop=stop, cancel=cancel)
+    run = Run(config, scenario, reporter, clock=RealClock(), stop=stop, cancel=cancel)
     names = Threads(_NAME_THREADS)
     loop.set_default_executor(names)
     for threads in (run.threads, names):

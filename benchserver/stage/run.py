@@ -2,47 +2,23 @@
 
 Owns the order of things and their cleaning up.  The work runs as one task: it ends by itself, by
 a fatal error, or because the user asked it to stop; after each of these the server and this
-machine are left as they were found, within a bounded time.
+machine are left as they were found, within a bounded time.  What the work is, a scenario says.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import threading
 from collections.abc import Coroutine
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
-from benchserver.check.content import SOURCE
-from benchserver.check.digests import DIGESTS
-from benchserver.check.judging import judge
-from benchserver.check.replies import REPLIES, judge_event
-from benchserver.check.run import RUN, new_ledger
-from benchserver.check.transfers import STORE
-from benchserver.check.transport import judge_transport
-from benchserver.check.verdict import (
-    Verdict,
-    failed,
-    passed,
-    unproven,
-    worst,
-)
-from benchserver.client import discovery
-from benchserver.client.connection import CallFailedError, Connection, Connector
-from benchserver.client.http import API_ERRORS, HttpApi
-from benchserver.client.keys import KeyMaker
-from benchserver.client.lookups import LookupDesk
-from benchserver.client.names import in_url
-from benchserver.client.zmq import ZmqConnector
-from benchserver.clock import NS_PER_S, Clock
-from benchserver.config import (
-    RunConfig,
-    check_config,
-    check_geometry,
-    with_whole_chunk,
-)
+from benchserver.check.replies import REPLIES
+from benchserver.check.run import RUN
+from benchserver.check.verdict import Verdict, failed, passed, unproven
+from benchserver.clock import Clock
+from benchserver.config import RunConfig, check_config
 from benchserver.errors import (
     FatalError,
     ServerGoneError,
@@ -50,28 +26,22 @@ from benchserver.errors import (
     WorkCancelledError,
     one_line,
 )
-from benchserver.kv.placement import RankDevice
 from benchserver.limits import shortage
 from benchserver.reporter import Reporter
 from benchserver.result import RunResult, ServerFacts
-from benchserver.scenarios.baseline.checks import CHECKS, JUDGES, VISIBILITY, WARM_LOOKUP
-from benchserver.scenarios.baseline.plan import PROBES, SKIPPED_TOKENS, Probing
-from benchserver.scenarios.baseline.probes import PARTIAL, PROBE_CHECKS, probes_made
-from benchserver.scenarios.baseline.series import RATES, SERIES, count
-from benchserver.stage.alive import NEVER_NS, AliveCheck
 from benchserver.stage.audit import explain_missing
-from benchserver.stage.condition import Condition
-from benchserver.stage.leaving import Leaving, Opened
-from benchserver.stats.measures import Measures
+from benchserver.stage.book import Book
+from benchserver.stage.connections import Connections, Reach, reach_zmq
+from benchserver.stage.leaving import Leaving
+from benchserver.stage.meeting import Meeting, Met
+from benchserver.stage.opened import Opened
+from benchserver.stage.scenario import Scenario
+from benchserver.stage.stage import Crew, Stage
 from benchserver.tasks import Threads, cancel_and_wait, run_beside, wait_first
-from protocol.dialect import Dialect
-from protocol.messages import Event, LateReply
-from protocol.ops import Op
 
 if TYPE_CHECKING:
-    from benchserver.scenarios.baseline.passes import Baseline
     from benchserver.stage.heartbeat import Heartbeat
-    from benchserver.stage.workforce import Workforce
+    from benchserver.stage.hiring import Hiring
 
 _HOST_THREADS = 4
 _GPU_THREADS = 16
@@ -99,40 +69,39 @@ def _threads(config: RunConfig) -> int:
 
 
 class Run:
-    """One run; call `execute` once."""
+    """One run of one scenario; call `execute` once."""
 
     def __init__(
         self,
         config: RunConfig,
+        scenario: Scenario,
         reporter: Reporter,
         *,
         clock: Clock,
         stop: asyncio.Event,
         cancel: threading.Event,
+        reach: Reach = reach_zmq,
     ) -> None:
-        """`stop` asks for a clean end; `cancel` is shared with the worker threads."""
+        """`stop` asks for a clean end; `cancel` is shared with the worker threads.
+
+        `reach` finds the server, by whatever transport it is spoken to.
+        """
         self._config = config
-        self._reporter = reporter
+        self._scenario = scenario
         self._clock = clock
         self._stop = stop
         self._cancel = cancel
+        self._reach = reach
         self._server = ServerFacts(rpc_url=config.rpc_url, http_url=config.http_url)
-        self._ledger = new_ledger(CHECKS, PROBES)
-        self._measures = Measures(SERIES, RATES)
-        self._counts = dict.fromkeys(Verdict, 0)
+        self._book = Book(scenario.traits, reporter)
+        self._opened = Opened(connections=Connections(clock=clock, ledger=self._book.ledger))
         self._nonce = os.urandom(_NONCE_BYTES)
-        self._connector: Connector | None = None
+        self._end: BaseException | None = None
+        """What ended the work, if it did not end by itself."""
+        self._interrupted = False
+        self._server_silent = False
         self.threads = Threads(_threads(config))
         """They may be at work still when the run has ended."""
-        self._http: HttpApi | None = None
-        self._rpcs: list[Connection] = []
-        self._workforce: Workforce | None = None
-        self._desk: LookupDesk | None = None
-        self._scenario: Baseline | None = None
-        self._condition: Condition | None = None
-        self._server_gone = False
-        self._server_silent = False
-        self._devices: tuple[RankDevice, ...] = ()
 
     async def execute(self) -> RunResult:
         """Run to the end and return the result.
@@ -142,395 +111,132 @@ class Run:
         """
         check_config(self._config)
         started_ns = self._clock.now_ns()
+        async with AsyncExitStack() as last:
+            last.callback(self.threads.shutdown, wait=False, cancel_futures=True)
+            last.push_async_callback(self._opened.connections.close)
+            last.push_async_callback(self._close_http)
+            last.push_async_callback(self._close_workforce)
+            last.push_async_callback(self._leave)
+            await self._work_until_stopped()
+        if self._interrupted and isinstance(self._end, WorkCancelledError):
+            self._end = None  # a thread heard of it before the loop did
+        self._judge_end()
+        return self._result(self._clock.now_ns() - started_ns)
+
+    def release_segments(self) -> None:
+        """Take our names out of /dev/shm and free the memory, at once."""
+        if self._opened.workforce is not None:
+            self._opened.workforce.release()
+
+    async def _work_until_stopped(self) -> None:
+        """Work until that ends, in whatever way, or the user asks to stop."""
         work = asyncio.ensure_future(self._work())
         stopper = asyncio.ensure_future(self._stop.wait())
-        interrupted = False
-        error: BaseException | None = None
         try:
             await asyncio.wait({work, stopper}, return_when=asyncio.FIRST_COMPLETED)
-            interrupted = self._stop.is_set()
-            if interrupted:
+            self._interrupted = self._stop.is_set()
+            if self._interrupted:
                 self._cancel.set()
             if work.done() and not work.cancelled():
-                error = work.exception()
-                self._server_gone = isinstance(error, ServerGoneError)
-                self._server_silent = isinstance(error, ServerSilentError)
+                self._end = work.exception()
+                self._server_silent = isinstance(self._end, ServerSilentError)
         finally:
             await cancel_and_wait([work, stopper])
-            await self._clean_up(interrupted)
-        if interrupted and isinstance(error, WorkCancelledError):
-            error = None  # a thread heard of it before the loop did
-        self._judge_end(error)
-        return RunResult(
-            config=self._config,
-            server=self._server,
-            devices=self._devices,
-            ledger=self._ledger,
-            measures=self._measures,
-            sequences_ok=self._counts[Verdict.VALID],
-            sequences_failed=self._counts[Verdict.INVALID],
-            sequences_unproven=self._counts[Verdict.UNKNOWN],
-            interrupted=interrupted,
-            wall_ns=self._clock.now_ns() - started_ns,
-        )
-
-    def _judge_end(self, error: BaseException | None) -> None:
-        if error is not None and not isinstance(error, FatalError):
-            text = shortage(error)
-            if not text:
-                raise error
-            error = FatalError(text)
-        if error is not None:
-            verdict = unproven if isinstance(error, ServerSilentError) else failed
-            self._ledger.add([verdict(RUN, one_line(error))])
-        elif not sum(self._counts.values()):
-            self._ledger.add([unproven(RUN, "no sequence was finished: nothing is proven")])
-        else:
-            self._ledger.add([passed(RUN)])
-        lost = sum(rpc.standing.lost for rpc in self._rpcs)
-        if lost:
-            self._ledger.add([failed(REPLIES, f"{lost} connections to the server were lost")])
-        if not self._ledger.tallies[REPLIES].failed:
-            self._ledger.add([passed(REPLIES)])
 
     async def _work(self) -> None:
-        dialect = await self._meet_server()
-        await self._first_call(dialect)
-        force = await self._set_up_workers(dialect)
-        if self._condition is not None:
-            await self._condition.check_registered(force.instances)
-        finding = judge_transport(self._config.require_transport, force.transports)
-        self._ledger.add([finding])
-        if finding.verdict is not Verdict.VALID:
-            raise FatalError(finding.text)
-        self._scenario = self._make_scenario(force)
-        if not dialect.pings_name_instances:
-            await self._run_sequences(self._scenario)
+        meeting = Meeting(
+            self._config,
+            self._opened,
+            server=self._server,
+            ledger=self._book.ledger,
+            clock=self._clock,
+            note=self._book.reporter.note,
+        )
+        met = await meeting.meet(self._reach)
+        traits, chunk_tokens = self._scenario.traits, self._server.chunk_tokens
+        if not traits.workers:
+            await met.condition.look_before(chunk_tokens, None)
+            await self._play(self._stage(met, None))
             return
-        heartbeat = self._heartbeat(force)
+        self._config, geometry = meeting.fit()
+        await met.condition.look_before(chunk_tokens, geometry)
+        crew = await self._hiring().hire(met, geometry, traits.turns)
+        stage = self._stage(met, crew)
+        if not met.dialect.pings_name_instances:
+            await self._play(stage)
+            return
+        heartbeat = self._heartbeat(crew)
         await heartbeat.beat()
-        await run_beside(self._run_sequences(self._scenario), heartbeat.run())
+        await run_beside(self._play(stage), heartbeat.run())
 
-    def _heartbeat(self, force: Workforce) -> Heartbeat:
+    def _hiring(self) -> Hiring:
+        # Loaded here: a scenario without workers does without.
+        from benchserver.stage.hiring import Hiring
+
+        return Hiring(
+            self._config,
+            self._opened,
+            server=self._server,
+            ledger=self._book.ledger,
+            nonce=self._nonce,
+            clock=self._clock,
+            threads=self.threads,
+            cancel=self._cancel,
+            note=self._book.reporter.note,
+        )
+
+    def _stage(self, met: Met, crew: Crew | None) -> Stage:
+        return Stage(
+            config=self._config,
+            server=self._server,
+            met=met,
+            nonce=self._nonce.hex(),
+            clock=self._clock,
+            threads=self.threads,
+            finishing=self._opened.finishing,
+            connections=self._opened.connections,
+            book=self._book,
+            hired=crew,
+        )
+
+    async def _play(self, stage: Stage) -> None:
+        omissions, ledger = self._scenario.omissions(stage), self._book.ledger
+        for check, reason in omissions.checks.items():
+            ledger.skip(check, reason)
+        for probe, reason in omissions.probes.items():
+            ledger.rule_out(probe, reason)
+        await self._scenario.play(stage)
+
+    def _heartbeat(self, crew: Crew) -> Heartbeat:
         from benchserver.stage.heartbeat import Heartbeat, interval_ns
 
         def missed(rank: int, text: str) -> None:
-            self._ledger.add([unproven(REPLIES, f"rank={rank}: {text}")])
+            self._book.ledger.add([unproven(REPLIES, f"rank={rank}: {text}")])
 
-        before = None if self._condition is None else self._condition.before
+        condition = self._opened.condition
+        before = None if condition is None else condition.before
         reap_timeout_s = 0.0 if before is None else before.reap_timeout_s
         return Heartbeat(
-            force.workers,
+            crew.workers,
             every_ns=interval_ns(reap_timeout_s),
             clock=self._clock,
             missed=missed,
         )
 
-    @property
-    def _instances(self) -> frozenset[int]:
-        return frozenset() if self._workforce is None else self._workforce.instances
-
-    def release_segments(self) -> None:
-        """Take our names out of /dev/shm and free the memory, at once."""
-        if self._workforce is not None:
-            self._workforce.release()
-
-    # First contact
-
-    async def _meet_server(self) -> Dialect:
-        """Reach the server and learn its release."""
-        config, parts = self._config, urlsplit(self._config.rpc_url)
-        self._reporter.note(
-            f"Connecting to LMCache MP Server at {config.rpc_url} (mode={config.mode}) ..."
-        )
-        host, port = parts.hostname or "", parts.port or 0
-        address = await discovery.reach(
-            host,
-            port,
-            clock=self._clock,
-            wait_s=config.wait_ready_s,
-            timeout_s=config.timeout_s,
-        )
-        self._connector = ZmqConnector(
-            config.rpc_url,
-            clock=self._clock,
-            timeout_ns=int(config.timeout_s * NS_PER_S),
-            address=f"tcp://{in_url(address)}:{port}",
-        )
-        self._http = HttpApi(
-            config.http_url,
-            timeout_s=config.timeout_s,
-            token=config.http_token,
-            ca=config.http_ca,
-        )
-        try:
-            wait_s = config.wait_ready_s if config.cross_check else 0.0
-            self._server.version = await discovery.read_version(
-                self._http, clock=self._clock, wait_s=wait_s
-            )
-        except API_ERRORS as error:
-            self._reporter.note(f"Server version unknown: {one_line(error)}")
-        dialect = await discovery.choose_dialect(
-            config,
-            self._server.version,
-            lambda question: self._new_rpc(question, rank=0),
-            self._reporter.note,
-        )
-        self._http.routes = dialect.http
-        self._server.release = config.server_release or dialect.name
-        self._reporter.note(
-            f"Server version = {self._server.version or 'unknown'}, spoken to as "
-            f"{self._server.release}, seed = {config.seed}"
-        )
-        return dialect
-
-    async def _first_call(self, dialect: Dialect) -> None:
-        """GET_CHUNK_SIZE, and whatever can be checked once it is known.
-
-        Of a wrong release it could be CLEAR: first the release is confirmed, unless it was found
-        out by questions anyway.
-        """
-        rpc = self._open_rpc(dialect, rank=0)
-        if self._config.server_release or discovery.dialect_of_version(self._server.version):
-            await discovery.confirm_release(
-                rpc,
-                self._config,
-                self._server.version,
-                lambda question: self._new_rpc(question, rank=0),
-                self._reporter.note,
-            )
-        try:
-            reply = await rpc.call(Op.GET_CHUNK_SIZE)
-        except CallFailedError as error:
-            raise FatalError(
-                f"{self._config.rpc_url} is reachable, but {error}; it is no LMCache MP server of "
-                f"release {self._server.release}, or its RPC thread is dead"
-            ) from error
-        chunk_tokens = int(reply.result)
-        if not 0 < chunk_tokens <= 1 << 24:
-            raise FatalError(f"GET_CHUNK_SIZE answered {chunk_tokens}, expected a positive size")
-        self._server.chunk_tokens = chunk_tokens
-        self._reporter.note(f"Server chunk_size = {chunk_tokens}")
-        self._reporter.note(f"Resolved KV shape spec: {self._config.spec.text}")
-        asked = self._config.num_tokens
-        self._config = with_whole_chunk(self._config, chunk_tokens)
-        if self._config.num_tokens != asked:
-            self._reporter.note(
-                f"--num-tokens = {chunk_tokens}, one chunk: the default of {asked} holds none"
-            )
-        check_geometry(self._config.geometry(chunk_tokens))
-        assert self._http is not None
-        self._condition = Condition(
-            self._config, self._http, clock=self._clock, ledger=self._ledger
-        )
-        await self._condition.look_before(chunk_tokens)
-
-    async def _served_mode(self) -> str:
-        """Return the server's transfer mode, or "" if it does not say."""
-        assert self._http is not None
-        with contextlib.suppress(*API_ERRORS):
-            return await self._http.transfer_mode()
-        return ""
-
-    # Workers
-
-    def _open_rpc(self, dialect: Dialect, rank: int) -> Connection:
-        """Open a connection that lives as long as the run."""
-        rpc = self._new_rpc(dialect, rank)
-        self._rpcs.append(rpc)
-        return rpc
-
-    def _new_rpc(self, dialect: Dialect, rank: int) -> Connection:
-        def observe(event: Event) -> None:
-            if isinstance(event, LateReply) and event.withdrawn:
-                return  # we were told to stop, and the server could not know
-            alive_ns = NEVER_NS if self._scenario is None else self._scenario.alive.answered_ns
-            now_ns = self._clock.now_ns()
-            self._ledger.add([judge_event(event, rank, now_ns=now_ns, alive_ns=alive_ns)])
-
-        assert self._connector is not None
-        return self._connector.open(dialect, observe)
-
-    async def _set_up_workers(self, dialect: Dialect) -> Workforce:
-        # Loaded here: the first call does not wait for numpy.
-        from benchserver.shmnames import sweep_stale
-        from benchserver.stage.workforce import Workforce
-
-        served, groups = await self._served_mode(), len(self._config.spec.groups)
-        spec = self._config.spec
-        discovery.check_groups(dialect, spec.text, {group.is_mla for group in spec.groups})
-        choice = discovery.choose_transfer(
-            self._config.transfer, served, groups, dialect, gpu=self._config.mode == "gpu"
-        )
-        discovery.check_slots(choice, self._config.geometry(self._server.chunk_tokens).chunks)
-        for name in sweep_stale():
-            self._reporter.note(f"Removed {name}, left by a bench-server that was killed")
-        self._workforce = force = Workforce(
-            self._config,
-            choice=choice,
-            served=served,
-            chunk_tokens=self._server.chunk_tokens,
-            nonce=self._nonce,
-            clock=self._clock,
-            executor=self.threads,
-            cancel=self._cancel,
-        )
-        await force.build(lambda rank: self._open_rpc(dialect, rank) if rank else self._rpcs[0])
-        self._server.transfer_mode = choice.value
-        self._note_devices(force)
-        await self._register(force)
-        self._server.transport = ", ".join(sorted(force.transports))
-        count = self._config.tp_size
-        self._reporter.note(
-            f"Transfer mode = {choice.value} over {self._server.transport}, "
-            f"{count} {'workers' if count > 1 else 'worker'}"
-        )
-        return force
-
-    async def _register(self, force: Workforce) -> None:
-        """Register all workers; a server that answers nothing else either may only be stopped."""
-        from benchserver.stage.workforce import UnregisteredError
-
-        try:
-            await force.register()
-        except UnregisteredError as error:
-            await AliveCheck(self._rpcs[0], self._http, self._clock).ask(error.seen)
-            raise
-
-    def _note_devices(self, force: Workforce) -> None:
-        self._devices = tuple(force.devices)
-        for device in self._devices:
-            self._reporter.note(
-                f"KV pool of rank {device.rank} on cuda:{device.number}, {device.name}, "
-                f"{device.uuid}"
-            )
-        if force.slow_kernels:
-            self._reporter.note(
-                "Content is written and compared by torch, not by Triton, outside of all "
-                f"latencies: {force.slow_kernels}"
-            )
-
-    # The scenario
-
-    def _make_keys(self) -> KeyMaker:
-        config = self._config
-        return KeyMaker(
-            model_name=config.model_name,
-            world_size=config.world_size,
-            cache_salt=config.cache_salt,
-            readers=config.readers_per_object,
-        )
-
-    def _make_scenario(self, force: Workforce) -> Baseline:
-        from benchserver.kv.pattern import content_seed
-        from benchserver.scenarios.baseline.passes import Baseline
-
-        config, keys = self._config, self._make_keys()
-        cross_check = config.cross_check and self._server.transport == "handle"
-        self._desk = LookupDesk(
-            self._rpcs[0],
-            keys,
-            kv_ranks=[worker.kv_rank for worker in force.workers],
-            tp_size=config.tp_size,
-            chunk_tokens=self._server.chunk_tokens,
-            clock=self._clock,
-            timeout_ns=int(config.timeout_s * NS_PER_S),
-        )
-        return Baseline(
-            config,
-            chunk_tokens=self._server.chunk_tokens,
-            nonce=self._nonce.hex(),
-            workers=force.workers,
-            desk=self._desk,
-            keys=keys,
-            http=self._http,
-            cross_check=cross_check,
-            probing=self._probing(cross_check),
-            content_root=content_seed(config.seed, config.cache_salt),
-            clock=self._clock,
-            executor=self.threads,
-            emit=self._reporter.step,
-        )
-
-    def _probing(self, cross_check: bool) -> Probing:
-        """Return what decides the probes, and tell the ledger what cannot be looked at."""
-        config, geometry = self._config, self._config.geometry(self._server.chunk_tokens)
-        probing = Probing(
-            start=config.start,
-            end=config.end,
-            chunks=geometry.chunks,
-            blocks=geometry.blocks,
-            transport=self._server.transport,
-            expect_warm=config.expect_warm,
-            partial_every=config.partial_every,
-            partial_skip=config.partial_skip,
-        )
-        if probing.leaves_out_digests:
-            self._ledger.skip(DIGESTS, "left out: those of overwritten sources")
-        self._skip_checks(cross_check)
-        for probe in PROBES:
-            never = probing.why_never(probe)
-            self._ledger.rule_out(probe, never)
-            if never and probe in PROBE_CHECKS:
-                self._ledger.skip(PROBE_CHECKS[probe], never)
-        every = config.partial_every
-        if every > 1 and not probing.why_never(SKIPPED_TOKENS):
-            which = f"the first, and 0, {every}, {2 * every}, ...; --partial-retrieve-every {every}"
-            self._ledger.skip(PARTIAL, which)
-        return probing
-
-    def _skip_checks(self, cross_check: bool) -> None:
-        if not self._config.cross_check:
-            self._ledger.skip(DIGESTS, "--no-http")
-        elif not cross_check:
-            reason = "the server's digest API covers lmcache_driven workers alone"
-            self._ledger.skip(DIGESTS, reason)
-        if self._config.expect_warm:
-            for check in (STORE, VISIBILITY, WARM_LOOKUP, SOURCE):
-                self._ledger.skip(check, "--expect-warm stores nothing")
-
-    async def _run_sequences(self, scenario: Baseline) -> None:
-        seq = self._config.start
-        while self._config.end is None or seq < self._config.end:
-            if seq > self._config.start:
-                await self._clock.sleep_ns(int(self._config.interval_s * NS_PER_S))
-            records, fatal = await scenario.run_sequence(seq)
-            findings = [finding for record in records for finding in judge(record, JUDGES)]
-            if fatal is None and self._condition is not None:
-                findings = await self._condition.explain(findings, self._instances)
-            self._ledger.add(findings)
-            for record in records:
-                self._ledger.add_probes(probes_made(record))
-            count(records[0], self._measures)
-            self._counts[worst(findings)] += 1
-            self._reporter.sequence(records[0], findings)
-            if fatal is not None:
-                raise fatal
-            if any(rpc.standing.lost for rpc in self._rpcs):
-                raise FatalError(
-                    f"the connection to {self._config.rpc_url} was lost during seq={seq}: a "
-                    "server that came back does not know our registrations"
-                )
-            seq += 1
-
     # The end
 
-    async def _clean_up(self, interrupted: bool) -> None:
-        """Leave the server and this machine as they were found; never takes longer than said."""
-        await self._within_budget(self._clean_server(interrupted))
+    async def _leave(self) -> None:
+        """Leave the server as it was found; never takes longer than said."""
+        gone = isinstance(self._end, ServerGoneError)
+        if not gone:
+            await self._within_budget(self._clean_server())
         why = "cleaning up took too long"
-        if self._server_gone or self._server_silent:
-            why = "the server was gone" if self._server_gone else "the server did not answer"
-        explain_missing(self._ledger, registered=self._workforce is not None, why=why)
-        if self._condition is not None:
-            self._condition.explain_missing(why)
-        if self._workforce is not None:
-            await self._workforce.close(_INTERRUPTED_CLOSE_S if self._stop.is_set() else _CLOSE_S)
-        if self._connector is not None:
-            await self._connector.close()
-        if self._http is not None:
-            await self._http.close()
-        self.threads.shutdown(wait=False, cancel_futures=True)
+        if gone or self._server_silent:
+            why = "the server was gone" if gone else "the server did not answer"
+        opened = self._opened
+        explain_missing(self._book.ledger, registered=opened.workforce is not None, why=why)
+        if opened.condition is not None:
+            opened.condition.explain_missing(why)
 
     async def _within_budget(self, cleaning: Coroutine[Any, Any, None]) -> None:
         """Clean up as long as there is time, which is less once the user asks us to stop."""
@@ -545,26 +251,59 @@ class Run:
         finally:
             await cancel_and_wait([task, stopper])
 
-    async def _clean_server(self, interrupted: bool) -> None:
-        if self._server_gone:
-            return
-        opened = Opened(
-            rpcs=self._rpcs,
-            scenario=self._scenario,
-            desk=self._desk,
-            workforce=self._workforce,
-        )
+    async def _clean_server(self) -> None:
         leaving = Leaving(
-            opened,
-            audit=self._audit,
+            self._opened,
             clock=self._clock,
-            ledger=self._ledger,
+            ledger=self._book.ledger,
             silent=self._server_silent,
-            interrupted=interrupted,
+            interrupted=self._interrupted,
         )
         await leaving.leave()
         self._server_silent = leaving.silent
 
-    async def _audit(self, registered: bool) -> None:
-        if self._condition is not None:
-            await self._condition.audit(self._instances, registered=registered)
+    async def _close_workforce(self) -> None:
+        if self._opened.workforce is not None:
+            within_s = _INTERRUPTED_CLOSE_S if self._stop.is_set() else _CLOSE_S
+            await self._opened.workforce.close(within_s)
+
+    async def _close_http(self) -> None:
+        if self._opened.http is not None:
+            await self._opened.http.close()
+
+    # The verdict
+
+    def _judge_end(self) -> None:
+        ledger, error = self._book.ledger, self._end
+        if error is not None and not isinstance(error, FatalError):
+            text = shortage(error)
+            if not text:
+                raise error
+            error = FatalError(text)
+        if error is not None:
+            verdict = unproven if isinstance(error, ServerSilentError) else failed
+            ledger.add([verdict(RUN, one_line(error))])
+        elif not self._book.concluded:
+            unit = self._scenario.traits.unit
+            ledger.add([unproven(RUN, f"no {unit} was finished: nothing is proven")])
+        else:
+            ledger.add([passed(RUN)])
+        if lost := self._opened.connections.lost:
+            ledger.add([failed(REPLIES, f"{lost} connections to the server were lost")])
+        if not ledger.tallies[REPLIES].failed:
+            ledger.add([passed(REPLIES)])
+
+    def _result(self, wall_ns: int) -> RunResult:
+        book, force = self._book, self._opened.workforce
+        return RunResult(
+            config=self._config,
+            server=self._server,
+            devices=() if force is None else tuple(force.devices),
+            ledger=book.ledger,
+            measures=book.measures,
+            sequences_ok=book.counts[Verdict.VALID],
+            sequences_failed=book.counts[Verdict.INVALID],
+            sequences_unproven=book.counts[Verdict.UNKNOWN],
+            interrupted=self._interrupted,
+            wall_ns=wall_ns,
+        )

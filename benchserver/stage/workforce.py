@@ -17,6 +17,7 @@ from benchserver.client.worker import Worker, instance_id
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.config import RunConfig, TransferChoice
 from benchserver.errors import FatalError, WorkCancelledError, one_line
+from benchserver.geometry import Geometry
 from benchserver.kv.blocks import PLACES, BlockPlan
 from benchserver.kv.evidence import EvidenceKind
 from benchserver.kv.host.pool import HostPool
@@ -50,7 +51,7 @@ class Workforce:
         *,
         choice: TransferChoice,
         served: str,
-        chunk_tokens: int,
+        geometry: Geometry,
         nonce: bytes,
         clock: Clock,
         executor: Executor,
@@ -60,7 +61,7 @@ class Workforce:
         self._config = config
         self._choice = choice
         self._served = served
-        self._geometry = config.geometry(chunk_tokens)
+        self._geometry = geometry
         self._nonce = nonce
         self._clock = clock
         self._executor = executor
@@ -77,8 +78,8 @@ class Workforce:
         self.slow_kernels = ""
         """Why content on GPUs is not written and compared by compiled kernels, if it is not."""
 
-    async def build(self, open_rpc: Callable[[int], Connection]) -> None:
-        """Allocate every rank's pool, before anything is registered.
+    async def build(self, open_rpc: Callable[[int], Connection], turns: range) -> None:
+        """Allocate every rank's pool, before anything is registered, and touch blocks of `turns`.
 
         Raises FatalError if the memory for all of them is not there.
         """
@@ -88,7 +89,9 @@ class Workforce:
         for rank in range(config.tp_size):
             pool = await in_thread(self._executor, partial(self._add_pool, rank, patterns))
             self.workers.append(self._make_worker(rank, open_rpc(rank), pool))
-        await gather_all(in_thread(self._executor, partial(self._touch, w)) for w in self.workers)
+        await gather_all(
+            in_thread(self._executor, partial(self._touch, w, turns)) for w in self.workers
+        )
 
     async def _require_room(self) -> None:
         """Look whether all pools fit, before the first is made; on GPUs, say which lies where."""
@@ -232,15 +235,13 @@ class Workforce:
             executor=self._executor,
         )
 
-    def _touch(self, worker: Worker) -> None:
-        """Write the blocks of the first turns once, so that no sequence pays for page faults.
+    def _touch(self, worker: Worker, turns: range) -> None:
+        """Write the blocks of the first turns once, so that no request pays for page faults.
 
         On a GPU, compile all kernels by that, and see that they agree with each other.
         """
-        config = self._config
-        end = config.start + PLACES if config.end is None else config.end
-        for turn in range(config.start, min(end, config.start + PLACES)):
-            plan = config.block_plan(self._geometry, turn=turn, rank=worker.rank)
+        for turn in turns[:PLACES]:
+            plan = self._config.block_plan(self._geometry, turn=turn, rank=worker.rank)
             if worker.pool.asynchronous:
                 self._try_out(worker, plan)
             worker.pool.poison(plan.source)

@@ -89,6 +89,8 @@ class Baseline:
         clock: Clock,
         executor: Executor,
         emit: Emit,
+        alive: AliveCheck,
+        finishing: Finishing,
     ) -> None:
         self._config = config
         self._geometry = config.geometry(chunk_tokens)
@@ -116,9 +118,9 @@ class Baseline:
         self._stored_ns = 0
         # Several workers divide the cores among them; a single one is divided.
         self._shares = shares(_THREADS_OF_ONE if len(workers) == 1 else 1)
-        self._finishing = Finishing()
+        self._finishing = finishing
         self._overwriting: list[asyncio.Future[None]] = []
-        self.alive = AliveCheck(workers[0].rpc, http, clock)
+        self.alive = alive
 
     async def run_sequence(self, seq: int) -> tuple[list[SequenceRecord], FatalError | None]:
         """Run one sequence to its end, or to the point where it could not go on.
@@ -252,10 +254,12 @@ class Baseline:
 
     def _reuse(self, worker: Worker, window: Window) -> None:
         loop = asyncio.get_running_loop()
-        self._overwriting += [
-            loop.run_in_executor(self._executor, partial(worker.pool.reuse, window, share))
-            for share in self._shares
-        ]
+        for share in self._shares:
+            overwriting = loop.run_in_executor(
+                self._executor, partial(worker.pool.reuse, window, share)
+            )
+            self._finishing.add(overwriting)
+            self._overwriting.append(overwriting)
 
     async def _overwritten(self) -> None:
         """Wait until no source block is being overwritten."""
@@ -474,11 +478,6 @@ class Baseline:
         if name == "RETRIEVE" and worker.kv_rank in request.unread:
             request.unread.remove(worker.kv_rank)  # its lock is given back
         return moved
-
-    async def finish(self) -> None:
-        """After a cancelled run: wait for what was under way."""
-        await self._finishing.wait()
-        await asyncio.gather(*self._overwriting, return_exceptions=True)
 
     async def _settle(
         self, work: SequencePlan, request: OpenRequest, quietly: bool = False

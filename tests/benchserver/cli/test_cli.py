@@ -322,7 +322,9 @@ def test_the_embedded_server_is_told_where_the_memory_is(
         yield embedded.EmbeddedServer(rpc_url="tcp://x:1", http_url="http://x:2")
 
     monkeypatch.setattr(embedded, "embedded_server", serve)
-    monkeypatch.setattr(process, "run_to_end", lambda config, reporter, ending: good_result())
+    monkeypatch.setattr(
+        process, "run_to_end", lambda config, scenario, reporter, ending: good_result()
+    )
     assert invoke("--embedded").exit_code == 0
     assert invoke("--embedded", "--mode", "gpu").exit_code == 0
     assert [options["gpu"] for options in asked] == [False, True]
@@ -339,7 +341,7 @@ def test_reports_are_written_before_the_embedded_server_is_stopped(
         yield embedded.EmbeddedServer(rpc_url="tcp://x:1", http_url="http://x:2")
         assert sorted(os.listdir()) == ["r.json", "r.xml"]
 
-    def run(config: RunConfig, reporter: Any, ending: Ending) -> RunResult:
+    def run(config: RunConfig, scenario: Any, reporter: Any, ending: Ending) -> RunResult:
         endings.append(ending)
         return good_result()
 
@@ -445,7 +447,7 @@ def test_reports_and_exit_code_of_a_run(
     made = good_result()
     if not good:
         made.ledger.add([failed(CONTENT, "bad")])
-    monkeypatch.setattr(process, "run_to_end", lambda config, reporter, ending: made)
+    monkeypatch.setattr(process, "run_to_end", lambda config, scenario, reporter, ending: made)
     result = invoke("--mode", "cpu", "--json", "r.json", "--junit", "r.xml")
     assert result.exit_code == (0 if good else 1)
     assert json.loads((tmp_path / "r.json").read_text())["exit_code"] == (0 if good else 1)
@@ -461,7 +463,7 @@ def test_what_is_said_last_equals_the_exit_code(
 ) -> None:
     """A report that cannot be written fails the run, in text and in the other report too."""
 
-    def run(config: RunConfig, reporter: TextReporter, ending: Ending) -> RunResult:
+    def run(config: RunConfig, scenario: Any, reporter: TextReporter, ending: Ending) -> RunResult:
         (tmp_path / "r.json").mkdir()
         return good_result()
 
@@ -486,7 +488,9 @@ def test_a_report_that_cannot_be_written_is_known_before_the_run(
 def test_a_report_on_stdout_leaves_the_lines_to_stderr(
     monkeypatch: pytest.MonkeyPatch, good_result: GoodResult, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(process, "run_to_end", lambda config, reporter, ending: good_result())
+    monkeypatch.setattr(
+        process, "run_to_end", lambda config, scenario, reporter, ending: good_result()
+    )
     result = invoke("--mode", "cpu", "--json", "-")
     assert json.loads(result.stdout)["exit_code"] == result.exit_code == 0
     assert result.stderr.splitlines()[-1].startswith("RESULT: PASS")
@@ -501,7 +505,9 @@ def no_room(_: bytes) -> int:
 def test_lines_that_cannot_be_written_fail_the_run(
     monkeypatch: pytest.MonkeyPatch, good_result: GoodResult, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(process, "run_to_end", lambda config, reporter, ending: good_result())
+    monkeypatch.setattr(
+        process, "run_to_end", lambda config, scenario, reporter, ending: good_result()
+    )
     real = outlet_for
     full = [Outlet(no_room)]
     monkeypatch.setattr(output, "outlet_for", lambda at: full.pop() if full else real(at))

@@ -39,10 +39,10 @@ from benchserver.report.lines import (
     GOOD,
     PLAIN,
     Line,
-    sequence_lines,
     step_line,
     summary_lines,
     verdict_lines,
+    verdict_on,
 )
 from benchserver.report.replay import replay_command
 from benchserver.result import RunResult, ServerFacts
@@ -153,7 +153,7 @@ def test_steps_without_a_line(step: Step) -> None:
 
 def test_the_verdict_on_a_sequence(good_sequence: GoodSequence) -> None:
     record = good_sequence(seq=12)
-    assert sequence_lines(record, [passed(STORE), passed(CONTENT)]) == [
+    assert verdict_on(record.label, [passed(STORE), passed(CONTENT)]) == [
         Line("[seq=12] CHECKSUM MATCH OK", GOOD)
     ]
     findings = [
@@ -161,7 +161,7 @@ def test_the_verdict_on_a_sequence(good_sequence: GoodSequence) -> None:
         failed(CONTENT, "seq=12 rank=0: CHECKSUM MISMATCH"),
         unproven(DIGESTS, "seq=12 rank=0: HTTP 500"),
     ]
-    assert sequence_lines(record, findings) == [
+    assert verdict_on(record.label, findings) == [
         Line("[seq=12] FAILED content: seq=12 rank=0: CHECKSUM MISMATCH", BAD),
         Line("[seq=12] UNPROVEN digests: seq=12 rank=0: HTTP 500", BAD),
     ]
@@ -177,13 +177,13 @@ def test_one_cause_is_one_line(good_sequence: GoodSequence) -> None:
         not_looked_at(SESSIONS, "seq=3: no session was ended"),
     ]
     cause = lost.format(0)
-    assert sequence_lines(good_sequence(), findings) == [
+    assert verdict_on(good_sequence().label, findings) == [
         Line(f"[seq=3] UNPROVEN store: {cause} (the same on 7 more ranks)", BAD),
         Line(f"[seq=3] FAILED store: {lost.format(9)}", BAD),
         Line("[seq=3] UNPROVEN content, sessions: not looked at after that, 9 in all", BAD),
     ]
     # Where nothing says why, the first of them is shown.
-    assert sequence_lines(good_sequence(), findings[-2:]) == [
+    assert verdict_on(good_sequence().label, findings[-2:]) == [
         Line("[seq=3] UNPROVEN content: seq=3 rank=7: nobody could", BAD),
         Line("[seq=3] UNPROVEN sessions: not looked at after that, 1 in all", BAD),
     ]

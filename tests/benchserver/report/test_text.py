@@ -54,8 +54,8 @@ def test_everything_is_told(good_sequence: GoodSequence, good_result: GoodResult
     for step in record.steps:
         reporter.step("seq=3", step)
     reporter.step("seq=3", LOST)
-    reporter.sequence(record, [passed(CONTENT)])
-    reporter.sequence(record, [failed(CONTENT, "bad")])
+    reporter.concluded(record.label, [passed(CONTENT)])
+    reporter.concluded(record.label, [failed(CONTENT, "bad")])
     assert printer.lines == [
         "Connecting",
         "[seq=3] LOOKUP cold:  0/2 chunks hit (0.25 ms)",
@@ -85,7 +85,7 @@ def test_quiet_tells_of_a_good_run_in_one_line(
     reporter.note("Connecting")
     for step in record.steps:
         reporter.step("seq=3", step)
-    reporter.sequence(record, [passed(CONTENT)])
+    reporter.concluded(record.label, [passed(CONTENT)])
     assert printer.lines == []
     assert printer.done == [1]
     reporter.finish(good_result())
@@ -98,7 +98,7 @@ def test_quiet_tells_of_failures_and_how_to_replay_them(
     printer = Recorder()
     reporter = TextReporter(printer, quiet=True)
     reporter.step("seq=3", LOST)
-    reporter.sequence(good_sequence(), [passed(STORE), failed(CONTENT, "bad")])
+    reporter.concluded(good_sequence().label, [passed(STORE), failed(CONTENT, "bad")])
     result = good_result()
     result.ledger.add([failed(CONTENT, "bad")])
     reporter.finish(result)

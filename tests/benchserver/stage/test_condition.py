@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, cast
@@ -18,10 +17,12 @@ from benchserver.client.http import HttpFailedError
 from benchserver.clock import NS_PER_S, VirtualClock
 from benchserver.config import RunConfig
 from benchserver.errors import FatalError
+from benchserver.geometry import Geometry
 from benchserver.scenarios.baseline.checks import CHECKS, VISIBILITY
 from benchserver.stage.condition import Condition
 from protocol.health import Health
 from protocol.httpapi import ServerStatus
+from shapespec import parse_shape_spec
 
 MakeConfig = Callable[..., RunConfig]
 WELL = ServerStatus(
@@ -38,6 +39,9 @@ MUTE = replace(WELL, health=Health())
 GONE = replace(WELL, handle_instances=frozenset())
 DOWN = HttpFailedError("GET /status: HTTP 500")
 OURS = frozenset({7})
+GEOMETRY = Geometry(
+    spec=parse_shape_spec("(2,1024,16,8,128):float16:32"), chunk_tokens=256, num_tokens=512
+)
 
 
 class Scripted:
@@ -70,21 +74,19 @@ class Stage:
             config, cast(Any, self.http), clock=self.clock, ledger=self.ledger
         )
 
-    def do(self, *steps: Coroutine[Any, Any, Any]) -> Any:
-        async def main() -> Any:
-            return [await step for step in steps][-1]
-
-        return asyncio.run(main())
+    async def do(self, *steps: Coroutine[Any, Any, Any]) -> Any:
+        return [await step for step in steps][-1]
 
     def health(self) -> tuple[int, int, int, str, list[str]]:
         tally = self.ledger.tallies[HEALTH]
         return tally.passed, tally.failed, tally.unproven, tally.skipped, tally.texts
 
 
-def test_a_server_that_is_well_passes_before_and_after(make_config: MakeConfig) -> None:
+@pytest.mark.asyncio
+async def test_a_server_that_is_well_passes_before_and_after(make_config: MakeConfig) -> None:
     stage = Stage(make_config(), WELL)
-    stage.do(
-        stage.condition.look_before(256),
+    await stage.do(
+        stage.condition.look_before(256, GEOMETRY),
         stage.condition.audit(OURS, registered=True),
         stage.condition.audit(frozenset(), registered=False),
     )
@@ -94,50 +96,72 @@ def test_a_server_that_is_well_passes_before_and_after(make_config: MakeConfig) 
 
 
 @pytest.mark.parametrize(("answers", "when"), [((ILL,), "before"), ((WELL, ILL), "after")])
-def test_a_server_that_is_not_well_fails(
+@pytest.mark.asyncio
+async def test_a_server_that_is_not_well_fails(
     make_config: MakeConfig, answers: tuple[ServerStatus, ...], when: str
 ) -> None:
     stage = Stage(make_config(), *answers)
-    stage.do(stage.condition.look_before(256), stage.condition.audit(frozenset(), registered=False))
+    await stage.do(
+        stage.condition.look_before(256, GEOMETRY),
+        stage.condition.audit(frozenset(), registered=False),
+    )
     _, bad, _, _, texts = stage.health()
     assert bad == (2 if when == "before" else 1)
     assert texts[0].startswith(f"{when} the run, the server is not well")
     assert stage.clock.now_ns() <= 2 * NS_PER_S
 
 
-def test_what_is_ill_for_a_moment_alone_is_well(make_config: MakeConfig) -> None:
+@pytest.mark.asyncio
+async def test_what_is_ill_for_a_moment_alone_is_well(make_config: MakeConfig) -> None:
     """0.5.6 compares numbers of its allocator that others change meanwhile."""
     stage = Stage(make_config(), ILL, ILL, WELL)
-    stage.do(stage.condition.look_before(256))
+    await stage.do(stage.condition.look_before(256, GEOMETRY))
     assert stage.health() == (1, 0, 0, "", [])
 
 
-def test_a_server_that_says_nothing_of_it_is_not_evaluated(make_config: MakeConfig) -> None:
+@pytest.mark.asyncio
+async def test_a_server_that_says_nothing_of_it_is_not_evaluated(make_config: MakeConfig) -> None:
     stage = Stage(make_config(), MUTE)
-    stage.do(stage.condition.look_before(256), stage.condition.audit(frozenset(), registered=False))
+    await stage.do(
+        stage.condition.look_before(256, GEOMETRY),
+        stage.condition.audit(frozenset(), registered=False),
+    )
     stage.condition.explain_missing("too long")
     assert stage.health() == (0, 0, 0, "/status of this server says nothing of it", [])
 
 
-def test_a_server_that_says_nothing_of_it_any_more_proves_nothing(make_config: MakeConfig) -> None:
+@pytest.mark.asyncio
+async def test_a_server_that_says_nothing_of_it_any_more_proves_nothing(
+    make_config: MakeConfig,
+) -> None:
     stage = Stage(make_config(), WELL, MUTE)
-    stage.do(stage.condition.look_before(256), stage.condition.audit(frozenset(), registered=False))
+    await stage.do(
+        stage.condition.look_before(256, GEOMETRY),
+        stage.condition.audit(frozenset(), registered=False),
+    )
     assert stage.health()[:3] == (1, 0, 1)
 
 
-def test_a_server_that_first_says_something_when_it_is_ill_fails(make_config: MakeConfig) -> None:
+@pytest.mark.asyncio
+async def test_a_server_that_first_says_something_when_it_is_ill_fails(
+    make_config: MakeConfig,
+) -> None:
     stage = Stage(make_config(), MUTE, ILL)
-    stage.do(stage.condition.look_before(256), stage.condition.audit(frozenset(), registered=False))
+    await stage.do(
+        stage.condition.look_before(256, GEOMETRY),
+        stage.condition.audit(frozenset(), registered=False),
+    )
     assert stage.health()[:3] == (0, 1, 0)
 
 
 @pytest.mark.parametrize("cross_check", [True, False])
-def test_no_answer_is_unproven_unless_http_was_not_asked_for(
+@pytest.mark.asyncio
+async def test_no_answer_is_unproven_unless_http_was_not_asked_for(
     make_config: MakeConfig, cross_check: bool
 ) -> None:
     stage = Stage(make_config(cross_check=cross_check), DOWN)
-    stage.do(
-        stage.condition.look_before(256),
+    await stage.do(
+        stage.condition.look_before(256, GEOMETRY),
         stage.condition.check_registered(OURS),
         stage.condition.audit(OURS, registered=False),
     )
@@ -155,11 +179,14 @@ def test_no_answer_is_unproven_unless_http_was_not_asked_for(
 
 
 @pytest.mark.parametrize("answers", [(WELL,), (WELL, DOWN)])
-def test_health_after_the_run_that_nobody_read_proves_nothing(
+@pytest.mark.asyncio
+async def test_health_after_the_run_that_nobody_read_proves_nothing(
     make_config: MakeConfig, answers: tuple[ServerStatus | Exception, ...]
 ) -> None:
     stage = Stage(make_config(), *answers)
-    stage.do(stage.condition.look_before(256), stage.condition.audit(OURS, registered=True))
+    await stage.do(
+        stage.condition.look_before(256, GEOMETRY), stage.condition.audit(OURS, registered=True)
+    )
     stage.condition.explain_missing("the server was gone")
     assert stage.health()[:3] == (1, 0, 1)
     assert stage.health()[4] == [
@@ -167,31 +194,35 @@ def test_health_after_the_run_that_nobody_read_proves_nothing(
     ]
 
 
-def test_another_server_is_refused(make_config: MakeConfig) -> None:
+@pytest.mark.asyncio
+async def test_another_server_is_refused(make_config: MakeConfig) -> None:
     stage = Stage(make_config(), WELL)
     with pytest.raises(FatalError, match="two different servers"):
-        stage.do(stage.condition.look_before(16))
+        await stage.do(stage.condition.look_before(16, GEOMETRY))
     stage = Stage(make_config(), WELL, GONE)
-    stage.do(stage.condition.look_before(256))
+    await stage.do(stage.condition.look_before(256, GEOMETRY))
     with pytest.raises(FatalError, match="does not list the workers that registered"):
-        stage.do(stage.condition.check_registered(OURS))
+        await stage.do(stage.condition.check_registered(OURS))
     stage = Stage(make_config(), WELL)
-    stage.do(stage.condition.look_before(256), stage.condition.check_registered(OURS))
+    await stage.do(
+        stage.condition.look_before(256, GEOMETRY), stage.condition.check_registered(OURS)
+    )
 
 
 DROPPED = [failed(VISIBILITY, "not visible")]
 
 
-def explained(stage: Stage, findings: list[Finding]) -> list[Finding]:
-    stage.do(stage.condition.look_before(256))
+async def explained(stage: Stage, findings: list[Finding]) -> list[Finding]:
+    await stage.do(stage.condition.look_before(256, GEOMETRY))
     stage.http.failed = {"lmcache_mp_l1_allocation_failure": 9}
-    return cast(list[Finding], stage.do(stage.condition.explain(findings, OURS)))
+    return cast(list[Finding], await stage.do(stage.condition.explain(findings, OURS)))
 
 
-def test_a_failed_sequence_says_what_the_server_says(make_config: MakeConfig) -> None:
+@pytest.mark.asyncio
+async def test_a_failed_sequence_says_what_the_server_says(make_config: MakeConfig) -> None:
     stage = Stage(make_config(), WELL, GONE)
     stage.http.failed = {"lmcache_mp_l1_allocation_failure": 7}
-    (finding,) = explained(stage, DROPPED)
+    (finding,) = await explained(stage, DROPPED)
     assert finding.text == (
         "not visible; the server's /status says: our registration of instance 7 is gone: the "
         "server gave it up, or was started anew; 2 allocations of chunks in L1 failed since the "
@@ -199,16 +230,18 @@ def test_a_failed_sequence_says_what_the_server_says(make_config: MakeConfig) ->
     )
 
 
-def test_failures_that_it_does_not_explain_ask_for_nothing(make_config: MakeConfig) -> None:
+@pytest.mark.asyncio
+async def test_failures_that_it_does_not_explain_ask_for_nothing(make_config: MakeConfig) -> None:
     stage = Stage(make_config(), WELL)
     content = [failed(CONTENT, "wrong bytes")]
-    assert explained(stage, content) == content
+    assert await explained(stage, content) == content
     assert stage.http.asked == 1
 
 
-def test_what_cannot_be_asked_explains_nothing(make_config: MakeConfig) -> None:
-    assert explained(Stage(make_config(), WELL, DOWN), DROPPED) == DROPPED
+@pytest.mark.asyncio
+async def test_what_cannot_be_asked_explains_nothing(make_config: MakeConfig) -> None:
+    assert await explained(Stage(make_config(), WELL, DOWN), DROPPED) == DROPPED
     stage = Stage(make_config(), WELL)
     stage.http.failed = DOWN
-    stage.do(stage.condition.look_before(256))
-    assert stage.do(stage.condition.explain(DROPPED, OURS)) == DROPPED
+    await stage.do(stage.condition.look_before(256, GEOMETRY))
+    assert await stage.do(stage.condition.explain(DROPPED, OURS)) == DROPPED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -17,7 +16,10 @@ from benchserver.clock import NS_PER_MS, NS_PER_S, VirtualClock
 from benchserver.history import EndRecord, Outcome
 from benchserver.scenarios.baseline.checks import CHECKS
 from benchserver.scenarios.baseline.plan import PROBES
-from benchserver.stage.leaving import Leaving, Opened
+from benchserver.stage.connections import Connections
+from benchserver.stage.leaving import Leaving
+from benchserver.stage.opened import Opened
+from benchserver.tasks import Finishing
 from protocol.messages import Reply
 from protocol.ops import Op
 
@@ -34,9 +36,10 @@ class Server:
     ends: bool = True
     unregistered: list[str] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
+    instances: frozenset[int] = frozenset({7})
     open_requests: dict[str, str] = field(default_factory=lambda: {"r": "request"})
 
-    async def finish(self) -> None:
+    async def wait(self) -> None:
         self.told.append("finish")
 
     async def call(self, op: Op, *, timeout_ns: int) -> Reply:
@@ -55,11 +58,19 @@ class Server:
         self.told.append(f"unregister {timeout_ns // NS_PER_MS}")
         return self.unregistered
 
-    async def audit(self, registered: bool) -> None:
+    async def audit(self, ours: frozenset[int], *, registered: bool) -> None:
+        assert ours == self.instances
         self.told.append(f"audit {registered}")
 
 
-def leave(
+@dataclass
+class Connected:
+    """The connections of a run."""
+
+    opened: list[Any]
+
+
+async def leave(
     server: Server,
     *,
     silent: bool = False,
@@ -70,18 +81,18 @@ def leave(
     ledger, anything = new_ledger(CHECKS, PROBES), cast(Any, server)
     leaving = Leaving(
         Opened(
-            rpcs=[anything],
-            scenario=anything if opened else None,
+            connections=cast(Connections, Connected([anything])),
+            finishing=anything if opened else Finishing(),
+            condition=anything,
             desk=anything if opened else None,
             workforce=anything if opened else None,
         ),
-        audit=server.audit,
         clock=VirtualClock(),
         ledger=ledger,
         silent=silent,
         interrupted=interrupted,
     )
-    asyncio.run(leaving.leave())
+    await leaving.leave()
     assert leaving.silent is silent_after
     return server.told, ledger
 
@@ -90,24 +101,27 @@ def texts(ledger: Ledger) -> dict[Check, list[str]]:
     return {check: tally.texts for check, tally in ledger.tallies.items() if tally.texts}
 
 
-def test_all_is_ended_and_the_socket_is_looked_at_once_more_before_the_last_count() -> None:
-    told, ledger = leave(Server())
+@pytest.mark.asyncio
+async def test_all_is_ended_and_the_socket_is_looked_at_once_more_before_the_last_count() -> None:
+    told, ledger = await leave(Server())
     assert told == [
         *("finish", "settle 2000", "audit True", "unregister 2000", "NOOP 2000", "audit False")
     ]
     assert not texts(ledger)
 
 
-def test_after_an_interruption_the_server_is_asked_whether_waiting_is_worth_it() -> None:
-    told, ledger = leave(Server(), interrupted=True)
+@pytest.mark.asyncio
+async def test_after_an_interruption_the_server_is_asked_whether_waiting_is_worth_it() -> None:
+    told, ledger = await leave(Server(), interrupted=True)
     assert told == [
         *("finish", "NOOP 700", "settle 2000", "unregister 2000", "NOOP 2000", "audit False")
     ]
     assert not texts(ledger)
 
 
-def test_a_server_that_answers_again_is_left_as_any_other() -> None:
-    told, ledger = leave(Server(), silent=True)
+@pytest.mark.asyncio
+async def test_a_server_that_answers_again_is_left_as_any_other() -> None:
+    told, ledger = await leave(Server(), silent=True)
     assert told == [
         *("finish", "NOOP 10000", "settle 2000", "audit True"),
         *("unregister 2000", "NOOP 2000", "audit False"),
@@ -116,10 +130,13 @@ def test_a_server_that_answers_again_is_left_as_any_other() -> None:
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
-def test_a_silent_server_is_told_all_the_same_and_nobody_waits(interrupted: bool) -> None:
+@pytest.mark.asyncio
+async def test_a_silent_server_is_told_all_the_same_and_nobody_waits(interrupted: bool) -> None:
     """It may be stopped, and read it later: then it keeps neither session nor registration."""
     server = Server(noops=[False], ends=False, unregistered=["rank=0: UNREGISTER: no answer"])
-    told, ledger = leave(server, silent=not interrupted, interrupted=interrupted, silent_after=True)
+    told, ledger = await leave(
+        server, silent=not interrupted, interrupted=interrupted, silent_after=True
+    )
     asked = "NOOP 700" if interrupted else "NOOP 10000"
     assert told == ["finish", asked, "settle 50", "unregister 50"]
     assert texts(ledger) == {
@@ -128,9 +145,10 @@ def test_a_silent_server_is_told_all_the_same_and_nobody_waits(interrupted: bool
     }
 
 
-def test_an_unregister_without_an_answer_proves_nothing() -> None:
+@pytest.mark.asyncio
+async def test_an_unregister_without_an_answer_proves_nothing() -> None:
     server = Server(unregistered=["rank=1: UNREGISTER_KV_CACHE: no answer within 2 s"])
-    _, ledger = leave(server)
+    _, ledger = await leave(server)
     tally = ledger.tallies[REPLIES]
     assert (tally.unproven, tally.failed) == (1, 0)
     assert tally.texts == [
@@ -139,27 +157,29 @@ def test_an_unregister_without_an_answer_proves_nothing() -> None:
     ]
 
 
-def test_a_last_look_without_an_answer_proves_nothing() -> None:
-    _, ledger = leave(Server(noops=[False]))
+@pytest.mark.asyncio
+async def test_a_last_look_without_an_answer_proves_nothing() -> None:
+    _, ledger = await leave(Server(noops=[False]))
     assert texts(ledger) == {REPLIES: ["at the end of the run: NOOP: no answer"]}
 
 
-def test_the_last_look_takes_longer_than_a_breath() -> None:
+@pytest.mark.asyncio
+async def test_the_last_look_takes_longer_than_a_breath() -> None:
     """A server that answers twice sends both answers at once; the second may be on its way."""
     clock = VirtualClock()
     server = cast(Any, Server())
     leaving = Leaving(
-        Opened(rpcs=[server], scenario=None, desk=None, workforce=server),
-        audit=None,
+        Opened(connections=cast(Connections, Connected([server])), workforce=server),
         clock=clock,
         ledger=new_ledger(CHECKS, PROBES),
         silent=False,
         interrupted=False,
     )
-    asyncio.run(leaving.leave())
+    await leaving.leave()
     assert 10 * NS_PER_MS <= clock.now_ns() < NS_PER_S
 
 
-def test_a_run_that_opened_nothing_has_nothing_to_end() -> None:
-    told, ledger = leave(Server(), opened=False)
+@pytest.mark.asyncio
+async def test_a_run_that_opened_nothing_has_nothing_to_end() -> None:
+    told, ledger = await leave(Server(instances=frozenset()), opened=False)
     assert (told, texts(ledger)) == (["audit False"], {})

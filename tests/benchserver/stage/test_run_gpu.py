@@ -29,7 +29,7 @@ from benchserver.client.zmq import ZmqConnection
 from benchserver.clock import RealClock
 from benchserver.config import RunConfig, TransferChoice
 from benchserver.errors import FatalError, WorkCancelledError
-from benchserver.history import SequenceRecord, Step, TransferRecord
+from benchserver.history import Step, TransferRecord
 from benchserver.kv.gpu import making
 from benchserver.kv.host.pool import HostPool
 from benchserver.kv.host.segment import SharedSegment
@@ -37,6 +37,7 @@ from benchserver.kv.layout import place_tensors
 from benchserver.kv.placement import RankDevice, device_numbers
 from benchserver.kv.pool import EventError
 from benchserver.result import RunResult
+from benchserver.scenarios.baseline.gate import Gate
 from benchserver.scenarios.baseline.series import RETRIEVE, RETRIEVE_REPLY, STORE, STORE_REPLY
 from benchserver.shmnames import segment_name
 from benchserver.stage import run as run_module
@@ -108,7 +109,7 @@ class Notes:
     def step(self, label: str, step: Step) -> None:
         self.steps.append(step)
 
-    def sequence(self, record: SequenceRecord, findings: Sequence[Finding]) -> None:
+    def concluded(self, label: str, findings: Sequence[Finding]) -> None:
         pass
 
 
@@ -196,7 +197,9 @@ def run(
 
     async def main() -> RunResult:
         stop, cancel = asyncio.Event(), threading.Event()
-        return await Run(config, notes, clock=RealClock(), stop=stop, cancel=cancel).execute()
+        return await Run(
+            config, Gate(config), notes, clock=RealClock(), stop=stop, cancel=cancel
+        ).execute()
 
     return asyncio.run(main()), notes
 
@@ -360,7 +363,7 @@ def test_a_stop_during_the_first_ping_leaves_nothing_undone(
 
     async def main() -> RunResult:
         stop, cancel = asyncio.Event(), threading.Event()
-        one = Run(config, Notes(), clock=RealClock(), stop=stop, cancel=cancel)
+        one = Run(config, Gate(config), Notes(), clock=RealClock(), stop=stop, cancel=cancel)
         return await stopped(one, stop, cancel, pinging.is_set)
 
     with warnings.catch_warnings(record=True) as caught:
@@ -413,14 +416,14 @@ def test_leaving_at_once_releases_every_pool(
     server: Urls, make_config: MakeConfig, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs: list[Run] = []
-    close = Run._clean_up
+    leave = Run._leave
 
-    async def release_first(self: Run, interrupted: bool) -> None:
+    async def release_first(self: Run) -> None:
         runs.append(self)
         self.release_segments()
-        await close(self, interrupted)
+        await leave(self)
 
-    monkeypatch.setattr(Run, "_clean_up", release_first)
+    monkeypatch.setattr(Run, "_leave", release_first)
     run(server, make_config, 1001, tp_size=2)
     assert runs
     assert [pool.released for pool in machine.pools] == [True, True]
@@ -461,7 +464,7 @@ def test_work_that_hears_of_the_end_before_the_loop_does_is_no_error(
 
     async def main() -> RunResult:
         stop, cancel = asyncio.Event(), threading.Event()
-        one = Run(config, Notes(), clock=RealClock(), stop=stop, cancel=cancel)
+        one = Run(config, Gate(config), Notes(), clock=RealClock(), stop=stop, cancel=cancel)
         return await stopped(one, stop, cancel, begun.is_set)
 
     result = asyncio.run(main())
@@ -479,7 +482,7 @@ def test_a_pool_that_comes_too_late_is_closed(
 
     async def main() -> Run:
         stop, cancel = asyncio.Event(), threading.Event()
-        one = Run(config, Notes(), clock=RealClock(), stop=stop, cancel=cancel)
+        one = Run(config, Gate(config), Notes(), clock=RealClock(), stop=stop, cancel=cancel)
         result = await stopped(one, stop, cancel, lambda: bool(machine.pools))
         assert result.interrupted
         return one
@@ -518,7 +521,7 @@ def test_a_stop_that_comes_while_all_is_cleaned_up_shortens_that(
     monkeypatch.setattr(run_module, "_INTERRUPTED_CLEAN_UP_S", 0.1)
     cleaning = asyncio.Event()
 
-    async def hang(self: Run, interrupted: bool) -> None:
+    async def hang(self: Run) -> None:
         cleaning.set()
         await asyncio.Event().wait()
 
@@ -529,7 +532,7 @@ def test_a_stop_that_comes_while_all_is_cleaned_up_shortens_that(
 
     async def main() -> RunResult:
         stop, cancel = asyncio.Event(), threading.Event()
-        one = Run(config, Notes(), clock=RealClock(), stop=stop, cancel=cancel)
+        one = Run(config, Gate(config), Notes(), clock=RealClock(), stop=stop, cancel=cancel)
         return await asyncio.wait_for(stopped(one, stop, cancel, cleaning.is_set), 15)
 
     result = asyncio.run(main())

@@ -1,0 +1,166 @@
+"""From a server that was met to a crew: workers with memory, registered and looked for."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from benchserver.check.transport import judge_transport
+from benchserver.check.verdict import Ledger, Verdict
+from benchserver.client import discovery
+from benchserver.client.http import API_ERRORS
+from benchserver.client.keys import KeyMaker
+from benchserver.client.lookups import LookupDesk
+from benchserver.clock import NS_PER_S, Clock
+from benchserver.config import RunConfig
+from benchserver.errors import FatalError
+from benchserver.geometry import Geometry
+from benchserver.result import ServerFacts
+from benchserver.stage.meeting import Met
+from benchserver.stage.opened import Opened
+from benchserver.stage.stage import Crew
+from benchserver.tasks import Threads
+
+if TYPE_CHECKING:
+    from benchserver.config import TransferChoice
+    from benchserver.stage.workforce import Workforce
+
+
+class Hiring:
+    """Sets up the workers of one run; call `hire` once."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        opened: Opened,
+        *,
+        server: ServerFacts,
+        ledger: Ledger,
+        nonce: bytes,
+        clock: Clock,
+        threads: Threads,
+        cancel: threading.Event,
+        note: Callable[[str], None],
+    ) -> None:
+        """What becomes known is written into `server`, what is opened into `opened`."""
+        self._config = config
+        self._opened = opened
+        self._server = server
+        self._ledger = ledger
+        self._nonce = nonce
+        self._clock = clock
+        self._threads = threads
+        self._cancel = cancel
+        self._note = note
+
+    async def hire(self, met: Met, geometry: Geometry, turns: range) -> Crew:
+        """Allocate and register all workers; raises FatalError or UsageError.
+
+        The blocks of `turns` are written once, before anything is registered.
+        """
+        # Loaded here: the first call does not wait for numpy.
+        from benchserver.kv.pattern import content_seed
+
+        config = self._config
+        force = await self._build(met, geometry, turns)
+        await self._register(force, met)
+        await met.condition.check_registered(force.instances)
+        finding = judge_transport(config.require_transport, force.transports)
+        self._ledger.add([finding])
+        if finding.verdict is not Verdict.VALID:
+            raise FatalError(finding.text)
+        keys = self._keys()
+        self._opened.desk = desk = LookupDesk(
+            met.connection,
+            keys,
+            kv_ranks=[worker.kv_rank for worker in force.workers],
+            tp_size=config.tp_size,
+            chunk_tokens=geometry.chunk_tokens,
+            clock=self._clock,
+            timeout_ns=int(config.timeout_s * NS_PER_S),
+        )
+        return Crew(
+            geometry=geometry,
+            workers=tuple(force.workers),
+            desk=desk,
+            keys=keys,
+            cross_check=config.cross_check and self._server.transport == "handle",
+            content_root=content_seed(config.seed, config.cache_salt),
+        )
+
+    async def _build(self, met: Met, geometry: Geometry, turns: range) -> Workforce:
+        from benchserver.shmnames import sweep_stale
+        from benchserver.stage.workforce import Workforce
+
+        choice, served = await self._choose(met, geometry)
+        for name in sweep_stale():
+            self._note(f"Removed {name}, left by a bench-server that was killed")
+        self._opened.workforce = force = Workforce(
+            self._config,
+            choice=choice,
+            served=served,
+            geometry=geometry,
+            nonce=self._nonce,
+            clock=self._clock,
+            executor=self._threads,
+            cancel=self._cancel,
+        )
+        connections = self._opened.connections
+        await force.build(
+            lambda rank: connections.open(met.dialect, rank) if rank else met.connection,
+            turns,
+        )
+        self._server.transfer_mode = choice.value
+        self._note_devices(force)
+        return force
+
+    async def _choose(self, met: Met, geometry: Geometry) -> tuple[TransferChoice, str]:
+        """Return the transfer mode, and which the server says that it serves ("": unsaid)."""
+        config, spec, served = self._config, self._config.spec, ""
+        with contextlib.suppress(*API_ERRORS):
+            served = await met.http.transfer_mode()
+        discovery.check_groups(met.dialect, spec.text, {group.is_mla for group in spec.groups})
+        choice = discovery.choose_transfer(
+            config.transfer, served, len(spec.groups), met.dialect, gpu=config.mode == "gpu"
+        )
+        discovery.check_slots(choice, geometry.chunks)
+        return choice, served
+
+    async def _register(self, force: Workforce, met: Met) -> None:
+        """Register all workers; a server that answers nothing else either may only be stopped."""
+        from benchserver.stage.workforce import UnregisteredError
+
+        try:
+            await force.register()
+        except UnregisteredError as error:
+            await met.alive.ask(error.seen)
+            raise
+        server, count = self._server, self._config.tp_size
+        server.transport = ", ".join(sorted(force.transports))
+        self._note(
+            f"Transfer mode = {server.transfer_mode} over {server.transport}, "
+            f"{count} {'workers' if count > 1 else 'worker'}"
+        )
+
+    def _note_devices(self, force: Workforce) -> None:
+        for device in force.devices:
+            self._note(
+                f"KV pool of rank {device.rank} on cuda:{device.number}, {device.name}, "
+                f"{device.uuid}"
+            )
+        if force.slow_kernels:
+            self._note(
+                "Content is written and compared by torch, not by Triton, outside of all "
+                f"latencies: {force.slow_kernels}"
+            )
+
+    def _keys(self) -> KeyMaker:
+        config = self._config
+        return KeyMaker(
+            model_name=config.model_name,
+            world_size=config.world_size,
+            cache_salt=config.cache_salt,
+            readers=config.readers_per_object,
+        )

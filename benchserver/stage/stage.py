@@ -1,0 +1,101 @@
+"""The stage: all that a scenario is given, and nothing that it could change for others.
+
+A value; what it refers to belongs to the run, which opens it before a scenario plays and closes
+it afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from benchserver.check.verdict import Finding
+from benchserver.client.keys import KeyMaker
+from benchserver.client.lookups import LookupDesk
+from benchserver.client.worker import Worker
+from benchserver.clock import Clock
+from benchserver.config import RunConfig
+from benchserver.errors import FatalError
+from benchserver.geometry import Geometry
+from benchserver.history import Probe, Step
+from benchserver.result import ServerFacts
+from benchserver.stage.book import Book
+from benchserver.stage.connections import Connections
+from benchserver.stage.meeting import Met
+from benchserver.stats.measures import Measures
+from benchserver.tasks import Finishing, Threads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crew:
+    """The registered workers of a run, and what their requests are made of.
+
+    `cross_check`: the server's HTTP API gives digests of their memory.  `content_root` is where
+    the content of every page comes from.
+    """
+
+    geometry: Geometry
+    workers: tuple[Worker, ...]
+    desk: LookupDesk
+    keys: KeyMaker
+    cross_check: bool
+    content_root: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One server that was met, and, if the scenario asked for workers, their `crew`.
+
+    `nonce` is unique to this run, for request ids.  What `finishing` runs goes to its end even if
+    the scenario is cancelled.
+    """
+
+    config: RunConfig
+    server: ServerFacts
+    met: Met
+    nonce: str
+    clock: Clock
+    threads: Threads
+    finishing: Finishing
+    connections: Connections
+    book: Book
+    hired: Crew | None
+
+    @property
+    def crew(self) -> Crew:
+        """Return the workers; LookupError for a scenario that asked for none."""
+        if self.hired is None:
+            raise LookupError("this scenario asked for no workers")
+        return self.hired
+
+    @property
+    def measures(self) -> Measures:
+        """Return what the run measures, to be added to."""
+        return self.book.measures
+
+    def emit(self, label: str, step: Step) -> None:
+        """Tell of one step of a unit when it ends; `label` is what lines call the unit."""
+        self.book.reporter.step(label, step)
+
+    async def conclude(
+        self,
+        label: str,
+        findings: Sequence[Finding],
+        *,
+        probes: Iterable[Probe] = (),
+        over: bool = False,
+    ) -> None:
+        """Enter what was found about one unit of work, and tell of it.
+
+        `probes` are those that it made.  `over`: the scenario cannot go on after it, and is about
+        to say why.  Raises FatalError if a connection was lost meanwhile.
+        """
+        if not over and self.hired is not None:
+            instances = frozenset(worker.instance_id for worker in self.hired.workers)
+            findings = await self.met.condition.explain(findings, instances)
+        self.book.conclude(label, findings, probes)
+        if not over and self.connections.lost:
+            raise FatalError(
+                f"the connection to {self.server.rpc_url} was lost during {label}: a server that "
+                "came back does not know our registrations"
+            )

@@ -1,0 +1,39 @@
+"""What a run knows of its scenario: values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from benchserver.check.verdict import Check
+from benchserver.history import Probe
+from benchserver.stats.measures import Series
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What is known of a scenario before anything is sent.
+
+    `unit` is what its counts count, as reports name one: "sequence".  `checks` and `probes` are
+    its own; the stage adds those of every run.  `series` and `rates` are its figures,
+    in the order of reports.  Without `workers` nothing is allocated and
+    registered.  `turns` are the turns of `kv.blocks` that it begins with: their blocks are written
+    once before it plays, so that no request pays for page faults.
+    """
+
+    name: str
+    unit: str
+    checks: tuple[Check, ...]
+    probes: tuple[Probe, ...] = ()
+    series: tuple[Series, ...] = ()
+    rates: tuple[Series, ...] = ()
+    workers: bool = True
+    turns: range = range(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Omissions:
+    """Which checks and probes this run leaves out, wholly or in part, and why."""
+
+    checks: Mapping[Check, str] = field(default_factory=dict)
+    probes: Mapping[Probe, str] = field(default_factory=dict)
