@@ -155,12 +155,3 @@ class MalformedReply:
 NO_UID = -1
 
 Event = Reply | LateReply | DuplicateReply | UnknownReply | MalformedReply
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expired:
-    """A pending request whose deadline passed without an answer."""
-
-    uid: int
-    op: Op
-    waited_ns: int

@@ -1,8 +1,8 @@
-"""One client connection, sans-IO: uids, the pending table, tombstones, deadlines.
+"""One client connection, sans-IO: uids, the pending table, tombstones.
 
 Owns which requests wait for an answer and what became of those that no longer do.  Takes
 `now_ns` and owns no clock; returns frames and events and owns no socket.  Every request leaves
-the table by exactly one of: a reply, a malformed reply, `expire`, `abandon`.
+the table by exactly one of: a reply, a malformed reply, `abandon`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from protocol.messages import (
     NO_UID,
     DuplicateReply,
     Event,
-    Expired,
     LateReply,
     MalformedReply,
     Outgoing,
@@ -45,7 +44,6 @@ class _End(enum.Enum):
 class _Pending(NamedTuple):
     op: Op
     sent_ns: int
-    deadline_ns: int
 
 
 class _Tombstone(NamedTuple):
@@ -68,7 +66,7 @@ class ClientSession:
         """Return how many requests wait for an answer."""
         return len(self._pending)
 
-    def request(self, op: Op, args: Sequence[Any], *, now_ns: int, deadline_ns: int) -> Outgoing:
+    def request(self, op: Op, args: Sequence[Any], *, now_ns: int) -> Outgoing:
         """Encode a request and enter it into the pending table.
 
         Raises LocalProtocolError if it cannot be encoded or the table is full.
@@ -80,7 +78,7 @@ class ClientSession:
         uid = self._next_uid
         frames = codec.encode_request(self._dialect, uid, op, args)
         self._next_uid += 1
-        self._pending[uid] = _Pending(op, now_ns, deadline_ns)
+        self._pending[uid] = _Pending(op, now_ns)
         return Outgoing(uid, op, frames)
 
     def receive(self, frames: Sequence[bytes], *, now_ns: int) -> Event:
@@ -100,20 +98,10 @@ class ClientSession:
         self._bury(uid, _End.ANSWERED, now_ns)
         return Reply(uid, pending.op, result, now_ns - pending.sent_ns)
 
-    def expire(self, *, now_ns: int) -> tuple[Expired, ...]:
-        """Give up every request whose deadline has passed, oldest first."""
-        due = [uid for uid, entry in self._pending.items() if entry.deadline_ns <= now_ns]
-        return tuple(self._expire_one(uid, now_ns) for uid in due)
-
     def abandon(self, uid: int, *, now_ns: int, withdrawn: bool = False) -> None:
         """Give up one request; does nothing if it has ended already."""
         if uid in self._pending:
             self._bury(uid, _End.WITHDRAWN if withdrawn else _End.GIVEN_UP, now_ns)
-
-    def _expire_one(self, uid: int, now_ns: int) -> Expired:
-        entry = self._pending[uid]
-        self._bury(uid, _End.GIVEN_UP, now_ns)
-        return Expired(uid=uid, op=entry.op, waited_ns=now_ns - entry.sent_ns)
 
     def _bury(self, uid: int, end: _End, now_ns: int) -> None:
         entry = self._pending.pop(uid)

@@ -1,7 +1,7 @@
-"""The KV shape language: ``(kv_size,NB,BS,NH,HS):dtype:layers[;...]``.
+"""The KV shape language: `(kv_size,NB,BS,NH,HS):dtype:layers[;...]`.
 
-Owns what such a text means: the values (``spec``, ``dtypes``), how it is read (``parser``) and
-the arithmetic on it (``layout``). Must not know servers, memory or tensors: standard library
+Owns what such a text means: the values (`spec`, `dtypes`), how it is read (`parser`) and
+the arithmetic on it (`layout`).  It must not know servers, memory or tensors: standard library
 only, no clock, no IO.
 
     spec = parse_shape_spec("(2,1024,16,8,128):float16:32")

@@ -1,7 +1,7 @@
-"""Text -> :class:`ShapeSpec`.
+"""Text to `ShapeSpec`.
 
-Owns the grammar and the columns of its errors. Must not know limits or rules of its own: it asks
-``spec`` for both, so that a text and a directly built value are held to the same.
+Owns the grammar and the columns of its errors.  Limits and rules are not its own: it asks `spec`
+for both, so that a text and a directly built value are held to the same.
 
     spec   = group { ";" group } [ ";" ]
     group  = "(" kv_size "," NB "," BS "," NH "," HS ")" ":" dtype ":" layers
@@ -9,11 +9,11 @@ Owns the grammar and the columns of its errors. Must not know limits or rules of
     dtype  = a name of DTYPES in any case
     blanks (space, tab) may surround every token
 
-Works in one pass. A token is one mark of ``( ) , : ;`` or the longest run of anything else up to
-a mark or a blank: so ``1.5``, ``+2`` or a stray line break is one token, refused and shown whole.
+Works in one pass.  A token is one mark of `( ) , : ;` or the longest run of anything else up to
+a mark or a blank: so `1.5`, `+2` or a stray line break is one token, refused and shown whole.
 The grammar needs no token of lookahead beyond the next, and nothing nests, so a loop serves where
-a recursive parser would have recursed. Real servers accept a wider and stranger language (layers
-of 0, empty groups, ``2_0``); what we send them is the canonical text, which all of them read.
+a recursive parser would have recursed.  Real servers accept a wider and stranger language (layers
+of 0, empty groups, `2_0`); what we send them is the canonical text, which all of them read.
 """
 
 import re
@@ -74,14 +74,14 @@ class _Reader:
         return token
 
     def since(self, start: _Token) -> _Token:
-        """Everything from start to the last token taken, as one token."""
+        """Return everything from `start` to the last token taken, as one token."""
         last = self._tokens[self._next - 1]
         end = last.column - 1 + len(last.text)
         return _Token(self._text[start.column - 1 : end], start.column)
 
 
 def parse_shape_spec(text: str) -> ShapeSpec:
-    """Read ``(kv_size,NB,BS,NH,HS):dtype:layers[;...]``.
+    """Read `(kv_size,NB,BS,NH,HS):dtype:layers[;...]`.
 
     Raises SpecError, and nothing else, for any other text.
     """

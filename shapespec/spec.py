@@ -1,12 +1,12 @@
 """The value of a shape spec: which paged KV tensors one engine rank owns.
 
 Owns the two frozen values, the limits on their numbers, the canonical text, and the error that
-a text can raise. Must not know how text is read (``parser``) or how many bytes anything takes
-(``layout``).
+a text can raise.  It must not know how text is read (`parser`) or how many bytes anything takes
+(`layout`).
 
-Works by checking in ``__post_init__``, so that a value which exists is a valid one. Each limit is
-stated once: :data:`DIMENSIONS` and :data:`LAYERS` hold the range of every number, and
-:func:`find_conflict` the rules between groups. The parser asks the same two and adds the column.
+Works by checking in `__post_init__`, so that a value which exists is a valid one.  Each limit is
+stated once: `DIMENSIONS` and `LAYERS` hold the range of every number, and `find_conflict` the rules
+between groups.  The parser asks the same two and adds the column.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ MAX_GROUPS = 64
 """Far above the few attention kinds that real models mix; bounds what one text can ask for."""
 
 MAX_LAYERS = 4096
-"""Over all groups. Every layer is one tensor to allocate and register; real models stay < 200."""
+"""Over all groups.  Every layer is one tensor to allocate and register; real models stay < 200."""
 
 MAX_SHOWN_CHARS = 60
 """Characters of offending text that a message shows; a whole group fits in most cases."""
@@ -40,11 +40,11 @@ class Field:
 
     @property
     def expectation(self) -> str:
-        """What an error says that it expected."""
+        """Return what an error says that it expected."""
         return f"an integer from 1 to {self.maximum} ({self.label})"
 
     def allows(self, value: object) -> bool:
-        """Whether value is a plain int (no bool) in range."""
+        """Tell whether a value is an int in range; a bool is not."""
         return type(value) is int and 1 <= value <= self.maximum
 
 
@@ -63,8 +63,8 @@ LAYERS = Field(attribute="layers", label="layers", maximum=MAX_LAYERS)
 class SpecError(ValueError):
     """A text that is not a shape spec.
 
-    ``column`` is the 1-based character position, ``text`` the offending text (empty at the end
-    of the input) and ``expected`` what belongs there. ``str()`` is always one ASCII line.
+    `column` is the 1-based character position, `text` the offending text (empty at the end
+    of the input) and `expected` what belongs there.  `str()` is always one ASCII line.
     """
 
     def __init__(self, column: int, text: str, expected: str) -> None:
@@ -88,10 +88,10 @@ def _shown(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSpec:
-    """Layers of one shape and dtype. ValueError names the number that is out of range.
+    """Layers of one shape and dtype.  ValueError names the number that is out of range.
 
-    ``num_blocks`` is blocks per layer (NB), ``block_size`` tokens per block (BS), ``num_heads``
-    KV heads of this rank (NH), ``head_size`` elements per head (HS), ``layers`` how many layers.
+    `num_blocks` is blocks per layer (NB), `block_size` tokens per block (BS), `num_heads`
+    KV heads of this rank (NH), `head_size` elements per head (HS), `layers` how many layers.
     """
 
     kv_size: int
@@ -112,12 +112,12 @@ class GroupSpec:
 
     @property
     def is_mla(self) -> bool:
-        """Whether the layers keep one latent tensor instead of K and V (kv_size 1)."""
+        """Tell whether the layers keep one latent tensor instead of K and V (kv_size 1)."""
         return self.kv_size == 1
 
     @property
     def text(self) -> str:
-        """Canonical text, such as ``(2,1024,16,8,128):float16:32``."""
+        """Return the canonical text, such as `(2,1024,16,8,128):float16:32`."""
         dimensions = ",".join(str(getattr(self, field.attribute)) for field in DIMENSIONS)
         return f"({dimensions}):{self.dtype.name}:{self.layers}"
 
@@ -142,27 +142,27 @@ class ShapeSpec:
 
     @property
     def num_layers(self) -> int:
-        """Layers over all groups."""
+        """Return how many layers all groups have."""
         return sum(group.layers for group in self.groups)
 
     @property
     def num_blocks(self) -> int:
-        """Blocks per layer (NB), the same in every group."""
+        """Return the blocks of a layer (NB), the same in every group."""
         return self.groups[0].num_blocks
 
     @property
     def block_size(self) -> int:
-        """Tokens per block (BS), the same in every group."""
+        """Return the tokens of a block (BS), the same in every group."""
         return self.groups[0].block_size
 
     @property
     def is_mla(self) -> bool:
-        """Whether any group is MLA; a mixed spec counts."""
+        """Tell whether any group is MLA; a mixed spec counts."""
         return any(group.is_mla for group in self.groups)
 
     @property
     def text(self) -> str:
-        """Canonical text: the groups' texts joined by ``;``. Parses back to an equal value."""
+        """Return the canonical text, groups joined by `;`; it parses back to an equal value."""
         return ";".join(group.text for group in self.groups)
 
 
@@ -175,7 +175,7 @@ class Conflict:
 
 
 def find_conflict(groups: Sequence[GroupSpec]) -> Conflict | None:
-    """Check the rules between groups; None when all of them fit together."""
+    """Return the first group that breaks a rule between groups, or None if all fit together."""
     layers = 0
     for index, group in enumerate(groups):
         layers += group.layers

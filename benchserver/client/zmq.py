@@ -28,7 +28,7 @@ from benchserver.tasks import Patience
 from protocol.codec import MAX_REPLY_FRAMES
 from protocol.dialect import Dialect
 from protocol.messages import Event, MalformedReply, Reply
-from protocol.ops import TRAITS, Op
+from protocol.ops import MOVING, Op
 from protocol.session import ClientSession
 
 _RECONNECT_MS = 50
@@ -165,12 +165,12 @@ class ZmqConnection:
             raise ConnectionLostError(op, f"not sent, the connection to {self._url} was lost")
         budget_ns = self._shared.timeout_ns if timeout_ns is None else timeout_ns
         sent_ns = self._clock.now_ns()
-        request = self._session.request(op, args, now_ns=sent_ns, deadline_ns=sent_ns + budget_ns)
+        request = self._session.request(op, args, now_ns=sent_ns)
         self._ops[request.uid] = op
         self._shared.under_way += 1
         ending: Ending | None = None
         try:
-            self._send(request.frames, quick=not TRAITS[op].moves_data)
+            self._send(request.frames, quick=op not in MOVING)
             ending = self._early.pop(request.uid, None)
             if ending is None:
                 ending = await self._wait(request.uid, budget_ns)

@@ -4,7 +4,7 @@ import pytest
 
 from protocol.dialects import DIALECTS, V056, dialect_of, known_releases, release_of
 from protocol.errors import LocalProtocolError
-from protocol.ops import TRAITS, Op
+from protocol.ops import Op
 
 # Name on the wire: (id, payload fields, has a result, may be pending).
 OPERATIONS_056: dict[str, tuple[int, int, bool, bool]] = {
@@ -38,33 +38,6 @@ def test_the_operations_of_056() -> None:
         for op, row in V056.ops.items()
     }
     assert table == OPERATIONS_056
-
-
-def test_every_operation_has_traits() -> None:
-    assert set(TRAITS) == set(Op)
-
-
-def test_who_takes_and_gives_locks() -> None:
-    assert {op.value for op, traits in TRAITS.items() if traits.takes_locks} == {"lookup"}
-    giving = {op.value for op, traits in TRAITS.items() if traits.gives_locks}
-    assert giving == {"retrieve", "free_lookup_locks", "commit_retrieve"}
-
-
-def test_what_may_be_sent_twice_and_what_moves_data() -> None:
-    once = {op.value for op, traits in TRAITS.items() if not traits.idempotent}
-    assert once == {
-        "retrieve",
-        "lookup",
-        "query_prefetch_status",
-        "wait_prefetch_status",
-        "free_lookup_locks",
-        "prepare_store",
-        "commit_store",
-        "prepare_retrieve",
-        "commit_retrieve",
-    }
-    moving = {op.value for op, traits in TRAITS.items() if traits.moves_data}
-    assert moving == {"store", "retrieve", "commit_store", "prepare_retrieve"}
 
 
 def test_an_id_names_one_operation() -> None:

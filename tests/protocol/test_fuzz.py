@@ -224,7 +224,7 @@ def receive(session: ClientSession, frames: Frames) -> None:
 def session_with(ops: list[Op]) -> ClientSession:
     session = ClientSession(V056)
     for op in ops:
-        session.request(op, ARGS[op], now_ns=0, deadline_ns=10)
+        session.request(op, ARGS[op], now_ns=0)
     return session
 
 

@@ -17,7 +17,6 @@ from protocol.messages import (
     VOID,
     DuplicateReply,
     Event,
-    Expired,
     LateReply,
     MalformedReply,
     Reply,
@@ -29,8 +28,8 @@ from protocol.session import MAX_PENDING, MAX_TOMBSTONES, ClientSession
 PONG = (b"\x00", b"\x16", b"\xc3")
 
 
-def ping(session: ClientSession, *, now_ns: int = 0, deadline_ns: int = 100) -> int:
-    return session.request(Op.PING, (None,), now_ns=now_ns, deadline_ns=deadline_ns).uid
+def ping(session: ClientSession, *, now_ns: int = 0) -> int:
+    return session.request(Op.PING, (None,), now_ns=now_ns).uid
 
 
 @pytest.fixture
@@ -39,7 +38,7 @@ def session() -> ClientSession:
 
 
 def test_uids_count_from_zero(session: ClientSession) -> None:
-    sent = [session.request(Op.NOOP, (), now_ns=0, deadline_ns=1) for _ in range(129)]
+    sent = [session.request(Op.NOOP, (), now_ns=0) for _ in range(129)]
     assert [outgoing.uid for outgoing in sent] == list(range(129))
     assert sent[0].frames == (b"\x00", b"\x18")
     assert sent[128].frames == (b"\xcc\x80", b"\x18")
@@ -54,9 +53,9 @@ def test_a_reply_ends_its_request(session: ClientSession) -> None:
 
 
 def test_replies_may_come_in_any_order(session: ClientSession) -> None:
-    session.request(Op.NOOP, (), now_ns=0, deadline_ns=9)
-    session.request(Op.QUERY_PREFETCH_STATUS, ("r",), now_ns=1, deadline_ns=9)
-    session.request(Op.GET_CHUNK_SIZE, (), now_ns=2, deadline_ns=9)
+    session.request(Op.NOOP, (), now_ns=0)
+    session.request(Op.QUERY_PREFETCH_STATUS, ("r",), now_ns=1)
+    session.request(Op.GET_CHUNK_SIZE, (), now_ns=2)
     events = [
         session.receive((b"\x02", b"\x15", b"\xcd\x01\x00"), now_ns=5),
         session.receive((b"\x00", b"\x18", b"\xa2OK"), now_ns=6),
@@ -84,31 +83,18 @@ def test_an_answer_to_nothing_is_unknown(session: ClientSession, uid_frame: byte
     assert session.pending_count == 1
 
 
-def test_a_request_expires_at_its_deadline_and_not_before(session: ClientSession) -> None:
-    ping(session, now_ns=40, deadline_ns=100)
-    assert session.expire(now_ns=99) == ()
-    assert session.expire(now_ns=100) == (Expired(uid=0, op=Op.PING, waited_ns=60),)
-    assert session.expire(now_ns=101) == ()
-    assert session.pending_count == 0
+def test_what_is_given_up_leaves_alone_and_the_rest_waits(session: ClientSession) -> None:
+    for _ in range(4):
+        ping(session)
+    session.abandon(1, now_ns=50)
+    assert session.pending_count == 3
+    event = session.receive(PONG, now_ns=60)
+    assert event == Reply(uid=0, op=Op.PING, result=True, latency_ns=60)
 
 
-def test_what_is_due_expires_oldest_first_and_the_rest_waits(session: ClientSession) -> None:
-    for deadline_ns in (50, 10, 90, 30):
-        ping(session, deadline_ns=deadline_ns)
-    assert [expired.uid for expired in session.expire(now_ns=50)] == [0, 1, 3]
-    assert session.pending_count == 1
-
-
-def test_an_answer_before_expire_is_called_counts(session: ClientSession) -> None:
-    ping(session, deadline_ns=10)
-    event = session.receive(PONG, now_ns=11)
-    assert event == Reply(uid=0, op=Op.PING, result=True, latency_ns=11)
-    assert session.expire(now_ns=12) == ()
-
-
-def test_an_answer_after_expiry_is_late_and_the_next_a_duplicate(session: ClientSession) -> None:
-    ping(session, deadline_ns=100)
-    session.expire(now_ns=120)
+def test_the_second_answer_to_what_was_given_up_is_a_duplicate(session: ClientSession) -> None:
+    ping(session)
+    session.abandon(0, now_ns=120)
     assert session.receive(PONG, now_ns=150) == LateReply(uid=0, op=Op.PING, late_ns=30)
     assert session.receive(PONG, now_ns=160) == DuplicateReply(uid=0, op=Op.PING)
 
@@ -117,7 +103,6 @@ def test_an_answer_after_abandon_is_late(session: ClientSession) -> None:
     ping(session)
     session.abandon(0, now_ns=5)
     assert session.pending_count == 0
-    assert session.expire(now_ns=1000) == ()
     assert session.receive(PONG, now_ns=9) == LateReply(uid=0, op=Op.PING, late_ns=4)
 
 
@@ -174,12 +159,11 @@ def test_a_malformed_answer_ends_its_request(
     ping(session)
     assert session.receive(frames, now_ns=1) == MalformedReply(uid=0, reason=reason)
     assert session.pending_count == 0
-    assert session.expire(now_ns=1000) == ()
     assert session.receive(PONG, now_ns=2) == DuplicateReply(uid=0, op=Op.PING)
 
 
 def test_a_result_where_none_belongs_is_malformed(session: ClientSession) -> None:
-    session.request(Op.END_SESSION, ("r",), now_ns=0, deadline_ns=9)
+    session.request(Op.END_SESSION, ("r",), now_ns=0)
     event = session.receive((b"\x00", b"\x0d", b"\xc3"), now_ns=1)
     words = "end_session: the reply has a result, expected none"
     assert event == MalformedReply(uid=0, reason=words)
@@ -212,7 +196,7 @@ def test_frames_that_name_no_request_end_none(
 
 def test_a_request_that_cannot_be_encoded_takes_no_uid(session: ClientSession) -> None:
     with pytest.raises(LocalProtocolError):
-        session.request(Op.PING, (object(),), now_ns=0, deadline_ns=1)
+        session.request(Op.PING, (object(),), now_ns=0)
     assert session.pending_count == 0
     assert ping(session) == 0
 
@@ -240,7 +224,7 @@ GOOD, BAD = (b"\xc3",), (b"\xc0",)
 
 
 class SessionBesideItsModel(RuleBasedStateMachine):
-    """The model: what is pending with its times, and how each other uid has ended, in order."""
+    """The model: what is pending since when, and how each other uid has ended, in order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -251,7 +235,7 @@ class SessionBesideItsModel(RuleBasedStateMachine):
         self.session = ClientSession(V056)
         self.now_ns = 0
         self.sent = 0
-        self.pending: dict[int, tuple[int, int]] = {}
+        self.pending: dict[int, int] = {}
         self.ended: dict[int, int | None] = {}
         self.exits: Counter[int] = Counter()
 
@@ -266,16 +250,15 @@ class SessionBesideItsModel(RuleBasedStateMachine):
     def time_passes(self, step_ns: int) -> None:
         self.now_ns += step_ns
 
-    @rule(patience_ns=st.integers(0, 40))
-    def request(self, patience_ns: int) -> None:
-        deadline_ns = self.now_ns + patience_ns
+    @rule()
+    def request(self) -> None:
         if len(self.pending) == SMALL_PENDING:
             with pytest.raises(LocalProtocolError):
-                ping(self.session, now_ns=self.now_ns, deadline_ns=deadline_ns)
+                ping(self.session, now_ns=self.now_ns)
             return
-        uid = ping(self.session, now_ns=self.now_ns, deadline_ns=deadline_ns)
+        uid = ping(self.session, now_ns=self.now_ns)
         assert uid == self.sent
-        self.pending[uid] = (self.now_ns, deadline_ns)
+        self.pending[uid] = self.now_ns
         self.sent += 1
 
     @precondition(lambda self: self.sent < 100)
@@ -289,7 +272,7 @@ class SessionBesideItsModel(RuleBasedStateMachine):
 
     def expected_event(self, uid: int, body: tuple[bytes, ...]) -> Event:
         if uid in self.pending:
-            latency_ns = self.now_ns - self.pending[uid][0]
+            latency_ns = self.now_ns - self.pending[uid]
             self.end(uid, None)
             if body == GOOD:
                 return Reply(uid=uid, op=Op.PING, result=True, latency_ns=latency_ns)
@@ -300,17 +283,6 @@ class SessionBesideItsModel(RuleBasedStateMachine):
         if given_up_ns is None:
             return DuplicateReply(uid=uid, op=Op.PING)
         return LateReply(uid=uid, op=Op.PING, late_ns=self.now_ns - given_up_ns)
-
-    @rule()
-    def expire(self) -> None:
-        due = [uid for uid, (_, deadline_ns) in self.pending.items() if deadline_ns <= self.now_ns]
-        expected = tuple(
-            Expired(uid=uid, op=Op.PING, waited_ns=self.now_ns - self.pending[uid][0])
-            for uid in due
-        )
-        assert self.session.expire(now_ns=self.now_ns) == expected
-        for uid in due:
-            self.end(uid, self.now_ns)
 
     @rule(back=st.integers(-1, 12))
     def abandon(self, back: int) -> None:
@@ -325,8 +297,9 @@ class SessionBesideItsModel(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         try:
-            self.now_ns += 1000
-            self.expire()
+            for uid in list(self.pending):
+                self.session.abandon(uid, now_ns=self.now_ns)
+                self.end(uid, self.now_ns)
             assert self.session.pending_count == 0
             assert self.exits == Counter(range(self.sent))
         finally:

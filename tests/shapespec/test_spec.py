@@ -62,8 +62,8 @@ def test_every_number_has_a_range(attribute: str, maximum: int, label: str) -> N
 @pytest.mark.parametrize(
     "dtype",
     [
-        DType(name="float8", item_bytes=1, kind="float"),
-        DType(name="float16", item_bytes=4, kind="float"),
+        DType(name="float8", item_bytes=1),
+        DType(name="float16", item_bytes=4),
         "float16",
     ],
 )

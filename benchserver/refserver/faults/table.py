@@ -18,13 +18,13 @@ from benchserver.refserver.faults.fault import Fault, ReplyAct
 from benchserver.refserver.faults.settings import ALL_OPS, Settings
 from benchserver.refserver.faults.table_transfers import DELIVERIES, STORES
 from protocol.httpapi import CHECKSUMS_PATH, STATUS_PATH
-from protocol.ops import TRAITS, Op
+from protocol.ops import MOVING, Op
 
 _RETRIEVE = Settings(ops=frozenset((Op.RETRIEVE,)))
 _KEYED = (
     Op.LOOKUP,
     Op.FREE_LOOKUP_LOCKS,
-    *(op for op, traits in TRAITS.items() if traits.moves_data),
+    *MOVING,
     Op.PREPARE_STORE,
     Op.COMMIT_RETRIEVE,
 )
