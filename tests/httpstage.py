@@ -112,7 +112,7 @@ class Engine:
     async def call(self, op: Op, *args: Any) -> Any:
         """Return the result of one request."""
         now_ns = time.monotonic_ns()
-        out = self._session.request(op, args, now_ns=now_ns, deadline_ns=now_ns + WITHIN_NS)
+        out = self._session.request(op, args, now_ns=now_ns)
         await self._socket.send_multipart(out.frames)
         frames = await asyncio.wait_for(self._frames(), WITHIN_S)
         event = self._session.receive(frames, now_ns=time.monotonic_ns())
@@ -122,7 +122,7 @@ class Engine:
     async def give_up(self, op: Op, *args: Any) -> None:
         """Send a request, and do not wait for its reply."""
         now_ns = time.monotonic_ns()
-        out = self._session.request(op, args, now_ns=now_ns, deadline_ns=now_ns)
+        out = self._session.request(op, args, now_ns=now_ns)
         self._session.abandon(out.uid, now_ns=now_ns)
         await self._socket.send_multipart(out.frames)
 

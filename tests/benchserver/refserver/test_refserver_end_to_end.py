@@ -136,7 +136,7 @@ class Client:
         """Send all, then return the results in the order in which they come."""
         for op, args in requests:
             now_ns = time.monotonic_ns()
-            out = self.session.request(op, args, now_ns=now_ns, deadline_ns=now_ns + NS_PER_S)
+            out = self.session.request(op, args, now_ns=now_ns)
             await self.socket.send_multipart(out.frames)
         results = []
         for _ in requests:
@@ -158,7 +158,7 @@ class Client:
     async def is_silent(self, op: Op, *args: Any) -> bool:
         """Whether a request gets no reply; the NOOP behind it, on the same lane, gets one."""
         now_ns = time.monotonic_ns()
-        out = self.session.request(op, args, now_ns=now_ns, deadline_ns=now_ns)
+        out = self.session.request(op, args, now_ns=now_ns)
         self.session.abandon(out.uid, now_ns=now_ns)
         await self.socket.send_multipart(out.frames)
         return bool(await self.call(Op.NOOP) == "OK")
@@ -790,7 +790,7 @@ def test_a_client_that_leaves_or_floods_does_not_disturb_others() -> None:
             assert results == ["OK", True] * 300
             async with connected(server.rpc_port) as [gone]:
                 now_ns = time.monotonic_ns()
-                out = gone.session.request(Op.NOOP, (), now_ns=now_ns, deadline_ns=now_ns)
+                out = gone.session.request(Op.NOOP, (), now_ns=now_ns)
                 await gone.socket.send_multipart(out.frames)
             assert await second.call(Op.NOOP) == "OK"
 

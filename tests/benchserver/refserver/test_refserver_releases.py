@@ -132,7 +132,7 @@ class Client:
     async def call(self, op: Op, **values: Any) -> Any:
         """Return the result."""
         args = self._dialect.arguments(op, values)
-        out = self._session.request(op, args, now_ns=0, deadline_ns=1)
+        out = self._session.request(op, args, now_ns=0)
         await self._socket.send_multipart(out.frames)
         event = self._session.receive(await self._frames(), now_ns=0)
         assert isinstance(event, Reply), event
@@ -141,7 +141,7 @@ class Client:
     async def is_silent(self, op: Op, **values: Any) -> bool:
         """Tell whether a request gets no reply; the NOOP behind it, on the same lane, gets one."""
         args = self._dialect.arguments(op, values)
-        out = self._session.request(op, args, now_ns=0, deadline_ns=1)
+        out = self._session.request(op, args, now_ns=0)
         self._session.abandon(out.uid, now_ns=0)
         await self._socket.send_multipart(out.frames)
         return bool(await self.call(Op.NOOP) == "OK")
