@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import zmq
 
-from benchserver.clock import NS_PER_S
 from benchserver.refserver.store.hashing import ROOT, chain
 from protocol.dialects import V056
 from protocol.inline.tensor import InlineTensor
