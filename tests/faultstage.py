@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import mmap
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -197,20 +196,15 @@ def empty_stage(tiers: Sequence[Tier] = (), clock: VirtualClock | None = None) -
         arena.close()
 
 
-def play(
-    scene: Callable[[Stage], Awaitable[None]],
-    tiers: Sequence[Tier] = (),
-    clock: VirtualClock | None = None,
-) -> None:
-    """Run a scene on a stage with two registered ranks, and with L2 if there are tiers."""
-
-    async def main(stage: Stage, handles: list[list[CpuShmHandle]]) -> None:
-        for rank in range(2):
-            hints = {"kv_layout": "NHD"}
-            args: tuple[Any, ...] = (rank, handles[rank], "m", 2, "vllm", hints, [])
-            assert await stage.call(Op.REGISTER_KV_CACHE, *args) is VOID
-        await scene(stage)
-
+@asynccontextmanager
+async def staged(
+    tiers: Sequence[Tier] = (), clock: VirtualClock | None = None
+) -> AsyncIterator[Stage]:
+    """A stage with two registered ranks, and with L2 if there are tiers."""
     with empty_stage(tiers, clock) as stage, client_memory(1) as first, client_memory(2) as second:
         stage.pages = [first[1], second[1]]
-        asyncio.run(main(stage, [first[0], second[0]]))
+        for rank, handles in enumerate((first[0], second[0])):
+            hints = {"kv_layout": "NHD"}
+            args: tuple[Any, ...] = (rank, handles, "m", 2, "vllm", hints, [])
+            assert await stage.call(Op.REGISTER_KV_CACHE, *args) is VOID
+        yield stage

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -121,10 +121,13 @@ def handlers() -> Iterator[dict[Op, Handler]]:
         arena.close()
 
 
+@pytest.mark.asyncio
 @settings(max_examples=150, deadline=None)
 @given(st.lists(requests(), min_size=1, max_size=12))
-def test_every_request_is_answered_or_refused(sequence: list[tuple[Op, tuple[Any, ...]]]) -> None:
-    async def main(table: dict[Op, Handler]) -> None:
+async def test_every_request_is_answered_or_refused(
+    sequence: list[tuple[Op, tuple[Any, ...]]],
+) -> None:
+    with handlers() as table:
         for op, args in sequence:
             try:
                 result = await table[op](args)
@@ -132,6 +135,3 @@ def test_every_request_is_answered_or_refused(sequence: list[tuple[Op, tuple[Any
                 continue
             incoming = Incoming(uid=b"u", op_frame=b"o", op=op, args=args)
             codec.encode_reply(V056, incoming, result)
-
-    with handlers() as table:
-        asyncio.run(main(table))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import os
 import urllib.request
@@ -122,7 +121,8 @@ def test_written_as_evicted_a_directory_outlives_a_stop_and_no_kill(tmp_path: Pa
         assert bench(server, tmp_path, "--expect-warm") == 0
 
 
-def test_a_file_from_before_groups_is_no_hit_and_goes_first(tmp_path: Path) -> None:
+@pytest.mark.asyncio
+async def test_a_file_from_before_groups_is_no_hit_and_goes_first(tmp_path: Path) -> None:
     """Keys had no group then: such a file is sound, and no object's of today."""
     tier = tmp_path / "tier"
     with embedded_server("--l2", f"fs://{tier}"):
@@ -136,14 +136,11 @@ def test_a_file_from_before_groups_is_no_hit_and_goes_first(tmp_path: Path) -> N
     write_object(new, old, memoryview(bytes(1000)))
     os.utime(path, (1, 1))
 
-    async def main() -> None:
-        opened = FsTier(FsConfig(directory=tier, capacity_bytes=path.stat().st_size + 1000))
-        assert opened.stats.objects == 1
-        today = ObjectKey(bytes(32), "m", 1, 0, "")
-        assert await opened.probe([today]) == 0
-        await opened.write(today, memoryview(bytes(1000)))
-        assert await opened.probe([today]) == 1
-        assert not path.exists()
-        await opened.close()
-
-    asyncio.run(main())
+    opened = FsTier(FsConfig(directory=tier, capacity_bytes=path.stat().st_size + 1000))
+    assert opened.stats.objects == 1
+    today = ObjectKey(bytes(32), "m", 1, 0, "")
+    assert await opened.probe([today]) == 0
+    await opened.write(today, memoryview(bytes(1000)))
+    assert await opened.probe([today]) == 1
+    assert not path.exists()
+    await opened.close()

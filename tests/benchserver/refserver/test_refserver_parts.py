@@ -74,14 +74,15 @@ def test_only_engine_driven_servers_have_a_pool() -> None:
     ]
 
 
-def test_a_flood_of_lines_is_counted_instead() -> None:
+@pytest.mark.asyncio
+async def test_a_flood_of_lines_is_counted_instead() -> None:
     clock, lines = VirtualClock(), list[str]()
     journal = Journal(clock, lines.append)
     for number in range(MAX_LINES_A_WINDOW + 5):
         journal.line(f"{number}\n{'x' * 1000}")
     assert len(lines) == MAX_LINES_A_WINDOW
     assert all("\n" not in line and len(line) < 500 for line in lines)
-    asyncio.run(clock.sleep_ns(NS_PER_S))
+    await clock.sleep_ns(NS_PER_S)
     journal.line("later")
     assert lines[-2:] == [
         "embedded server: 5 more lines were not shown",
@@ -89,7 +90,8 @@ def test_a_flood_of_lines_is_counted_instead() -> None:
     ]
 
 
-def test_a_scope_cancels_its_tasks_and_waits_for_them() -> None:
+@pytest.mark.asyncio
+async def test_a_scope_cancels_its_tasks_and_waits_for_them() -> None:
     ended: list[str] = []
 
     async def work(name: str) -> None:
@@ -99,30 +101,29 @@ def test_a_scope_cancels_its_tasks_and_waits_for_them() -> None:
             await asyncio.sleep(0)
             ended.append(name)
 
-    async def main() -> None:
-        async with TaskScope() as scope:
-            scope.start(work("a"))
-            scope.start(work("b"))
-            await asyncio.sleep(0)
-
-    asyncio.run(main())
+    async with TaskScope() as scope:
+        scope.start(work("a"))
+        scope.start(work("b"))
+        await asyncio.sleep(0)
     assert sorted(ended) == ["a", "b"]
 
 
-def test_a_scope_raises_the_first_failure() -> None:
+@pytest.mark.asyncio
+async def test_a_scope_raises_the_first_failure() -> None:
     async def fail() -> None:
         raise LookupError("first")
 
-    async def main() -> None:
+    async def fail_in_a_scope() -> None:
         async with TaskScope() as scope:
             scope.start(fail())
             await scope.failure
 
     with pytest.raises(LookupError, match="first"):
-        asyncio.run(main())
+        await fail_in_a_scope()
 
 
-def test_a_cancelled_copy_returns_when_its_thread_has_ended() -> None:
+@pytest.mark.asyncio
+async def test_a_cancelled_copy_returns_when_its_thread_has_ended() -> None:
     started, release, ended = threading.Event(), threading.Event(), threading.Event()
 
     def copy() -> None:
@@ -130,65 +131,58 @@ def test_a_cancelled_copy_returns_when_its_thread_has_ended() -> None:
         release.wait(10)
         ended.set()
 
-    async def main() -> None:
-        copier = Copier()
-        task = asyncio.create_task(copier.run(copy))
-        await asyncio.to_thread(started.wait, 10)
+    copier = Copier()
+    task = asyncio.create_task(copier.run(copy))
+    await asyncio.to_thread(started.wait, 10)
+    task.cancel()
+    done, _ = await asyncio.wait([task], timeout=0.05)
+    assert not done
+    release.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended.is_set()
+    copier.close()
+
+
+@pytest.mark.asyncio
+async def test_a_copy_cancelled_twice_still_waits_for_its_thread() -> None:
+    started, release, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def copy() -> None:
+        started.set()
+        release.wait(10)
+        ended.set()
+
+    copier = Copier()
+    task = asyncio.create_task(copier.run(copy))
+    await asyncio.to_thread(started.wait, 10)
+    for _ in range(3):
         task.cancel()
-        done, _ = await asyncio.wait([task], timeout=0.05)
+        done, _ = await asyncio.wait([task], timeout=0.02)
         assert not done
-        release.set()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert ended.is_set()
-        copier.close()
-
-    asyncio.run(main())
+    release.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended.is_set()
+    copier.close()
 
 
-def test_a_copy_cancelled_twice_still_waits_for_its_thread() -> None:
-    started, release, ended = threading.Event(), threading.Event(), threading.Event()
-
-    def copy() -> None:
-        started.set()
-        release.wait(10)
-        ended.set()
-
-    async def main() -> None:
-        copier = Copier()
-        task = asyncio.create_task(copier.run(copy))
-        await asyncio.to_thread(started.wait, 10)
-        for _ in range(3):
-            task.cancel()
-            done, _ = await asyncio.wait([task], timeout=0.02)
-            assert not done
-        release.set()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert ended.is_set()
-        copier.close()
-
-    asyncio.run(main())
-
-
-def test_a_copy_that_is_cancelled_before_it_begins_never_does() -> None:
+@pytest.mark.asyncio
+async def test_a_copy_that_is_cancelled_before_it_begins_never_does() -> None:
     release, late = threading.Event(), threading.Event()
 
-    async def main() -> None:
-        copier = Copier()
-        running = [asyncio.create_task(copier.run(release.wait, 10)) for _ in range(MAX_THREADS)]
-        await asyncio.sleep(0)
-        waiting = asyncio.create_task(copier.run(late.set))
-        await asyncio.sleep(0)
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(waiting, 5)
-        release.set()
-        await asyncio.gather(*running)
-        copier.close()
-        assert not late.is_set()
-
-    asyncio.run(main())
+    copier = Copier()
+    running = [asyncio.create_task(copier.run(release.wait, 10)) for _ in range(MAX_THREADS)]
+    await asyncio.sleep(0)
+    waiting = asyncio.create_task(copier.run(late.set))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(waiting, 5)
+    release.set()
+    await asyncio.gather(*running)
+    copier.close()
+    assert not late.is_set()
 
 
 def test_liveness_is_shorter_after_a_ping() -> None:
@@ -257,23 +251,22 @@ def test_bad_engine_registrations(fields: dict[str, Any]) -> None:
         parse_engine_instance({**GOOD, **fields}, chunk_size=32, now_ns=0)
 
 
-def test_what_the_event_loop_complains_of_is_a_line() -> None:
+@pytest.mark.asyncio
+async def test_what_the_event_loop_complains_of_is_a_line() -> None:
     lines: list[str] = []
 
-    async def main() -> None:
-        loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
 
-        def on_ready(*_: int) -> None:
-            loop.call_exception_handler(
-                {"message": "socket.accept() out of system resource", "exception": OSError("full")}
-            )
-            stop.set()
+    def on_ready(*_: int) -> None:
+        loop.call_exception_handler(
+            {"message": "socket.accept() out of system resource", "exception": OSError("full")}
+        )
+        stop.set()
 
-        config = ServerConfig(l1_bytes=1 << 20)
-        await serve(config, on_ready=on_ready, stop=stop, journal=lines.append)
-        assert loop.get_exception_handler() is None
-
-    asyncio.run(main())
+    before = loop.get_exception_handler()
+    config = ServerConfig(l1_bytes=1 << 20)
+    await serve(config, on_ready=on_ready, stop=stop, journal=lines.append)
+    assert loop.get_exception_handler() is before
     assert lines == [
         "embedded server: event loop: socket.accept() out of system resource: OSError: full"
     ]

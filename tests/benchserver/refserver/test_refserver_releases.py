@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 from urllib.parse import urlencode
@@ -181,19 +181,12 @@ async def spoken(release: str, **fields: Any) -> AsyncIterator[tuple[Site, Clien
             context.term()
 
 
-def play(scene: Callable[[Site, Client], Awaitable[None]], release: str, **fields: Any) -> None:
-    async def main() -> None:
-        async with spoken(release, **fields) as (site, client):
-            await scene(site, client)
-
-    asyncio.run(main())
-
-
+@pytest.mark.asyncio
 @pytest.mark.parametrize("release", SPOKEN)
-def test_a_transfer_of_an_unregistered_instance(release: str) -> None:
+async def test_a_transfer_of_an_unregistered_instance(release: str) -> None:
     """Releases before 0.5.5 do not answer it, neither STORE nor RETRIEVE."""
 
-    async def scene(site: Site, client: Client) -> None:
+    async with spoken(release) as (_, client):
         values = {"key": key(1, "r"), "instance_id": 9, "block_ids": [[1, 2]], "skip": 0}
         values |= {"event": CPU_EVENT_STUB, "skip_first_n_tokens": 0}
         for op in (Op.STORE, Op.RETRIEVE):
@@ -202,14 +195,13 @@ def test_a_transfer_of_an_unregistered_instance(release: str) -> None:
             else:
                 assert await client.is_silent(op, **values)
 
-    play(scene, release)
 
-
+@pytest.mark.asyncio
 @pytest.mark.parametrize("release", SPOKEN)
-def test_a_lookup_ends_at_its_end_or_with_its_tokens(release: str) -> None:
+async def test_a_lookup_ends_at_its_end_or_with_its_tokens(release: str) -> None:
     """Releases before 0.5.6 look up all tokens that the key brings."""
 
-    async def scene(site: Site, client: Client) -> None:
+    async with spoken(release) as (site, client):
         values = {"worker_id": None, "end": CHUNK}
         values |= {"num_kv_readers": 1} if dialect_of(release).keys_name_readers else {}
         await client.call(Op.LOOKUP, key=key(2, "r", **values), tp_size=1)
@@ -217,29 +209,27 @@ def test_a_lookup_ends_at_its_end_or_with_its_tokens(release: str) -> None:
         asked = 1 if release in ("0.5.6", "0.5.7rc2") else 2
         assert f"bench_embedded_lookup_chunks_total {asked}.0" in metrics
 
-    play(scene, release)
 
-
+@pytest.mark.asyncio
 @pytest.mark.parametrize("release", SPOKEN)
-def test_the_hits_of_a_lookup_until_they_are_consumed(release: str) -> None:
+async def test_the_hits_of_a_lookup_until_they_are_consumed(release: str) -> None:
     dialect = dialect_of(release)
     if Op.QUERY_PREFETCH_LOOKUP_HITS not in dialect.ops:
         assert release in ("0.5.6", "0.5.7rc2")
         return
 
-    async def scene(site: Site, client: Client) -> None:
+    async with spoken(release) as (_, client):
         asked = {"key": key(1, "r", worker_id=None, num_kv_readers=1), "tp_size": 1}
         assert await client.call(Op.LOOKUP, **asked) is VOID
         for _ in range(2):
             assert await client.call(Op.QUERY_PREFETCH_LOOKUP_HITS, request_id="r") == 0
         assert await client.call(Op.QUERY_PREFETCH_LOOKUP_HITS, request_id="never") == 0
 
-    play(scene, release)
 
-
+@pytest.mark.asyncio
 @pytest.mark.parametrize("release", SPOKEN)
-def test_what_it_says_over_http(release: str) -> None:
-    async def scene(site: Site, client: Client) -> None:
+async def test_what_it_says_over_http(release: str) -> None:
+    async with spoken(release) as (site, _):
         routes = dialect_of(release).http
         for path in ("/", routes.health, routes.version, routes.status, routes.config):
             assert (await site.ask("GET", path)).status == 200, path
@@ -253,8 +243,6 @@ def test_what_it_says_over_http(release: str) -> None:
         assert (await site.ask("GET", "/kvcache/check")).status == (
             404 if not old else 404 if dialect_of(release).maps_cpu else 501
         )
-
-    play(scene, release)
 
 
 # GET /kvcache/check, of 0.5.0 and before
@@ -290,8 +278,9 @@ def digest(*blocks: int) -> str:
     return hashlib.md5(b"".join(bytes([block]) * BLOCK_BYTES for block in blocks)).hexdigest()
 
 
-def test_digests_by_query() -> None:
-    async def scene(site: Site, client: Client) -> None:
+@pytest.mark.asyncio
+async def test_digests_by_query() -> None:
+    async with spoken("0.5.0") as (site, client):
         with one_layer() as (handle, _):
             await client.register(handle)
             answer = await site.ask("GET", check_path("1,[2,4]"))
@@ -311,8 +300,6 @@ def test_digests_by_query() -> None:
             assert commas.document["chunk_checksums"] == [digest(3, 5)]
             many = await site.ask("GET", check_path(",".join(["1,0"] * 8000), 16_000))
             assert many.document["chunk_checksums"] == [digest(*[1, 0] * 8000)]
-
-    play(scene, "0.5.0")
 
 
 BAD_QUERIES = {
@@ -352,8 +339,9 @@ BAD_QUERIES = {
 }
 
 
-def test_bad_queries() -> None:
-    async def scene(site: Site, client: Client) -> None:
+@pytest.mark.asyncio
+async def test_bad_queries() -> None:
+    async with spoken("0.5.0") as (site, client):
         with one_layer() as (handle, _):
             await client.register(handle)
             for path, status in BAD_QUERIES.items():
@@ -365,8 +353,6 @@ def test_bad_queries() -> None:
             assert (await site.ask("POST", check_path("1"))).status == 405
             assert (await site.ask("GET", "/status")).document["is_healthy"]
             assert not any("Traceback" in line or "Error" in line for line in site.lines)
-
-    play(scene, "0.5.0")
 
 
 pieces = st.sampled_from(
@@ -416,29 +402,30 @@ def test_ranges_are_closed_and_in_order(parts: list[int | tuple[int, int]]) -> N
     assert _checksum_query(query) == (wanted, 2, -3, False)
 
 
-def test_clear_cache_clears_what_is_locked_too() -> None:
-    async def scene(site: Site, client: Client) -> None:
-        async with engine_of(site, dialect_of("0.5.0")) as engine:
-            assert await engine.store(1)
-            assert await engine.lookup(1, "r") == 1
-            for body in (None, b"", b"{}", b"no json", b"[]"):
-                answer = await site.ask("POST", "/clear-cache", data=body)
-                assert (answer.status, answer.document) == (200, {"status": "ok"})
-            assert (await site.ask("GET", "/clear-cache")).status == 405
-            assert await engine.lookup(1, "s") == 0
+@pytest.mark.asyncio
+async def test_clear_cache_clears_what_is_locked_too() -> None:
+    async with (
+        spoken("0.5.0") as (site, _),
+        engine_of(site, dialect_of("0.5.0")) as engine,
+    ):
+        assert await engine.store(1)
+        assert await engine.lookup(1, "r") == 1
+        for body in (None, b"", b"{}", b"no json", b"[]"):
+            answer = await site.ask("POST", "/clear-cache", data=body)
+            assert (answer.status, answer.document) == (200, {"status": "ok"})
+        assert (await site.ask("GET", "/clear-cache")).status == 405
+        assert await engine.lookup(1, "s") == 0
 
-    play(scene, "0.5.0")
 
-
-def test_a_fault_of_a_path_knows_it_by_its_old_name() -> None:
-    async def scene(site: Site, client: Client) -> None:
+@pytest.mark.asyncio
+async def test_a_fault_of_a_path_knows_it_by_its_old_name() -> None:
+    async with spoken("0.5.0", faults=("digest_500",)) as (site, _):
         assert (await site.ask("GET", check_path("1"))).status == 500
 
-    play(scene, "0.5.0", faults=("digest_500",))
 
-
-def test_the_token_guards_old_paths() -> None:
-    async def scene(site: Site, client: Client) -> None:
+@pytest.mark.asyncio
+async def test_the_token_guards_old_paths() -> None:
+    async with spoken("0.5.0", http_token="secret") as (site, _):
         for method, path in (
             ("GET", check_path("1")),
             ("POST", "/clear-cache"),
@@ -447,5 +434,3 @@ def test_the_token_guards_old_paths() -> None:
         ):
             assert (await site.ask(method, path)).status == 401, path
         assert (await site.ask("GET", "/healthcheck")).status == 200
-
-    play(scene, "0.5.0", http_token="secret")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from benchserver.refserver.core import Core
 from benchserver.refserver.front.status import status_document
@@ -50,11 +51,16 @@ def named(arena: Arena) -> Iterator[None]:
         arena.name = ""
 
 
-def play(scene: Callable[[Stage, Gated], Awaitable[None]]) -> None:
-    """Run a scene on a server whose L1 is full, and whose L2 is written to as it evicts."""
+@pytest_asyncio.fixture
+async def tier() -> Gated:
+    """Give the only tier of `stage`."""
+    return Gated()
 
-    async def main(stage: Stage) -> None:
-        tier = Gated()
+
+@pytest_asyncio.fixture
+async def stage(tier: Gated) -> AsyncIterator[Stage]:
+    """Give a server whose L1 is full, and whose L2 is written to as it evicts."""
+    with empty_stage() as stage, named(stage.core.arena):
         cache = Cache(L1_BYTES)
         backing = Backing(
             (tier,),
@@ -69,12 +75,9 @@ def play(scene: Callable[[Stage, Gated], Awaitable[None]]) -> None:
         stage.handlers = {**EngineOps(core).table(), **MappedOps(core, stage.later.append).table()}
         full = cache.reserve([ObjectKey(bytes(32), "m", 1, 0, "")], (L1_BYTES,), 0)
         cache.commit(full.only_slots())
-        await scene(stage, tier)
+        yield stage
         await backing.close()
         assert cache.counts(0).reserved == 0
-
-    with empty_stage() as stage, named(stage.core.arena):
-        asyncio.run(main(stage))
 
 
 async def waiting(call: Awaitable[Any]) -> asyncio.Future[Any]:
@@ -85,22 +88,23 @@ async def waiting(call: Awaitable[Any]) -> asyncio.Future[Any]:
     return future
 
 
-def test_a_mapped_client_that_is_gone_keeps_its_memory_until_its_store_ends() -> None:
-    async def scene(stage: Stage, tier: Gated) -> None:
-        with client_memory(1) as (handles, _):
-            args: tuple[Any, ...] = (0, handles, "m", 2, "vllm", {"kv_layout": "NHD"}, [])
-            assert await stage.call(Op.REGISTER_KV_CACHE, *args) is VOID
-            store = stage.call(Op.STORE, key("a", 0), 0, [FROM], CPU_EVENT_STUB)
-            store_task = await waiting(store)
-            await stage.call(Op.UNREGISTER_KV_CACHE, 0)
-            tier.gate.set()
-            assert await store_task == DONE
-            assert stage.core.cache.totals().stored_objects == 3
+@pytest.mark.asyncio
+async def test_a_mapped_client_that_is_gone_keeps_its_memory_until_its_store_ends(
+    stage: Stage, tier: Gated
+) -> None:
+    with client_memory(1) as (handles, _):
+        args: tuple[Any, ...] = (0, handles, "m", 2, "vllm", {"kv_layout": "NHD"}, [])
+        assert await stage.call(Op.REGISTER_KV_CACHE, *args) is VOID
+        store = stage.call(Op.STORE, key("a", 0), 0, [FROM], CPU_EVENT_STUB)
+        store_task = await waiting(store)
+        await stage.call(Op.UNREGISTER_KV_CACHE, 0)
+        tier.gate.set()
+        assert await store_task == DONE
+        assert stage.core.cache.totals().stored_objects == 3
 
-    play(scene)
 
-
-def test_an_engine_that_is_gone_gets_no_slots() -> None:
+@pytest.mark.asyncio
+async def test_an_engine_that_is_gone_gets_no_slots(stage: Stage, tier: Gated) -> None:
     fields = {
         "instance_id": 7,
         "model_name": "m",
@@ -112,15 +116,12 @@ def test_an_engine_that_is_gone_gets_no_slots() -> None:
         "use_mla": False,
     }
 
-    async def scene(stage: Stage, tier: Gated) -> None:
-        await stage.call(Op.REGISTER_ENGINE_DRIVEN, fields)
-        plan = await waiting(stage.call(Op.PREPARE_STORE, key("a", 0), 7))
-        await stage.call(Op.UNREGISTER_ENGINE_DRIVEN, 7)
-        tier.gate.set()
-        with pytest.raises(RefusalError, match="unregistered while it waited"):
-            await plan
-
-    play(scene)
+    await stage.call(Op.REGISTER_ENGINE_DRIVEN, fields)
+    plan = await waiting(stage.call(Op.PREPARE_STORE, key("a", 0), 7))
+    await stage.call(Op.UNREGISTER_ENGINE_DRIVEN, 7)
+    tier.gate.set()
+    with pytest.raises(RefusalError, match="unregistered while it waited"):
+        await plan
 
 
 class Silent(DictTier):
@@ -131,10 +132,11 @@ class Silent(DictTier):
         return 0
 
 
-def test_lookups_that_wait_for_a_tier_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.asyncio
+async def test_lookups_that_wait_for_a_tier_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookup_ops, "MAX_PREFETCHES", 2)
 
-    async def scene(stage: Stage) -> None:
+    async with faultstage.staged(tiers=(Silent(),)) as stage:
         assert await stage.lookup("a") is VOID
         assert await stage.lookup("b") is VOID
         with pytest.raises(RefusalError, match="2 lookups wait for L2"):
@@ -146,5 +148,3 @@ def test_lookups_that_wait_for_a_tier_are_bounded(monkeypatch: pytest.MonkeyPatc
         await stage.call(Op.END_SESSION, "b")
         await stage.call(Op.END_SESSION, "c")
         assert status_document(stage.core)["active_prefetch_jobs"] == 0
-
-    faultstage.play(scene, tiers=(Silent(),))

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from protocol.ops import Op
-from tests.faultstage import BS, DONE, FROM, TO, Stage, play
+from tests.faultstage import BS, DONE, FROM, TO, Stage
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("switch", "wrong"),
     [
@@ -28,98 +29,83 @@ from tests.faultstage import BS, DONE, FROM, TO, Stage, play
         ("delay", []),
     ],
 )
-def test_which_rank_gets_wrong_bytes(switch: str, wrong: list[int]) -> None:
-    async def scene(stage: Stage) -> None:
-        stage.switch(switch)
-        await stage.round_trip()
-        assert [r for r in range(2) if not stage.restored(r).all()] == wrong
-        assert stage.locks() == 0
-        assert stage.fired()[0] > 0
-
-    play(scene)
+async def test_which_rank_gets_wrong_bytes(stage: Stage, switch: str, wrong: list[int]) -> None:
+    stage.switch(switch)
+    await stage.round_trip()
+    assert [r for r in range(2) if not stage.restored(r).all()] == wrong
+    assert stage.locks() == 0
+    assert stage.fired()[0] > 0
 
 
-def test_one_element_of_the_named_layer_and_chunk_is_flipped() -> None:
-    async def scene(stage: Stage) -> None:
-        stage.switch("flip_byte:layer=1,chunk=0,rank=0")
-        await stage.round_trip()
-        wrong = np.argwhere(~stage.restored(0))
-        assert len(wrong) == 1
-        assert tuple(wrong[0][[0, 2]]) == (1, 1)  # the layer; the second block of chunk 0
-
-    play(scene)
+@pytest.mark.asyncio
+async def test_one_element_of_the_named_layer_and_chunk_is_flipped(stage: Stage) -> None:
+    stage.switch("flip_byte:layer=1,chunk=0,rank=0")
+    await stage.round_trip()
+    wrong = np.argwhere(~stage.restored(0))
+    assert len(wrong) == 1
+    assert tuple(wrong[0][[0, 2]]) == (1, 1)  # the layer; the second block of chunk 0
 
 
-def test_half_is_left_as_it_was() -> None:
-    async def scene(stage: Stage) -> None:
-        stage.switch("half_retrieve:rank=0")
-        before = [page[:, TO].copy() for page in stage.pages[0]]
-        await stage.round_trip()
-        for page, old in zip(stage.pages[0], before, strict=True):
-            assert np.array_equal(page[:, TO[:2]], page[:, FROM[:2]])
-            assert np.array_equal(page[:, TO[2:]], old[:, 2:])
-
-    play(scene)
+@pytest.mark.asyncio
+async def test_half_is_left_as_it_was(stage: Stage) -> None:
+    stage.switch("half_retrieve:rank=0")
+    before = [page[:, TO].copy() for page in stage.pages[0]]
+    await stage.round_trip()
+    for page, old in zip(stage.pages[0], before, strict=True):
+        assert np.array_equal(page[:, TO[:2]], page[:, FROM[:2]])
+        assert np.array_equal(page[:, TO[2:]], old[:, 2:])
 
 
-def test_swaps_put_each_where_the_other_belongs() -> None:
-    async def scene(stage: Stage) -> None:
-        first, second = stage.pages[0]
-        stage.switch("swap_chunks")
-        await stage.round_trip("a")
-        assert np.array_equal(first[:, TO], first[:, [3, 4, 1, 2]])
-        stage.switch("layer_mixup")
-        await stage.round_trip("b")
-        assert np.array_equal(first[:, TO], second[:, FROM])
-        stage.switch("plane_mixup")
-        await stage.round_trip("c")
-        assert np.array_equal(first[0, TO], first[1, FROM])
-        stage.switch("rank_mixup")
-        await stage.round_trip("d")
-        assert np.array_equal(stage.pages[1][0][:, TO], first[:, FROM])
-
-    play(scene)
+@pytest.mark.asyncio
+async def test_swaps_put_each_where_the_other_belongs(stage: Stage) -> None:
+    first, second = stage.pages[0]
+    stage.switch("swap_chunks")
+    await stage.round_trip("a")
+    assert np.array_equal(first[:, TO], first[:, [3, 4, 1, 2]])
+    stage.switch("layer_mixup")
+    await stage.round_trip("b")
+    assert np.array_equal(first[:, TO], second[:, FROM])
+    stage.switch("plane_mixup")
+    await stage.round_trip("c")
+    assert np.array_equal(first[0, TO], first[1, FROM])
+    stage.switch("rank_mixup")
+    await stage.round_trip("d")
+    assert np.array_equal(stage.pages[1][0][:, TO], first[:, FROM])
 
 
-def test_stale_data_is_what_was_stored_before() -> None:
-    async def scene(stage: Stage) -> None:
-        stage.switch("stale_data")
-        old = stage.pages[0][0][:, FROM].copy()
-        await stage.round_trip("a")
-        assert stage.fired() == [0]
-        stage.pages[0][0][:, FROM] += 1
-        await stage.round_trip("b")
-        assert stage.fired() == [2]
-        assert np.array_equal(stage.pages[0][0][:, TO], old)
-        assert stage.locks() == 0
-        for name in ("a", "b"):
-            await stage.call(Op.END_SESSION, name)
-        assert stage.core.sessions.count == 0
-
-    play(scene)
+@pytest.mark.asyncio
+async def test_stale_data_is_what_was_stored_before(stage: Stage) -> None:
+    stage.switch("stale_data")
+    old = stage.pages[0][0][:, FROM].copy()
+    await stage.round_trip("a")
+    assert stage.fired() == [0]
+    stage.pages[0][0][:, FROM] += 1
+    await stage.round_trip("b")
+    assert stage.fired() == [2]
+    assert np.array_equal(stage.pages[0][0][:, TO], old)
+    assert stage.locks() == 0
+    for name in ("a", "b"):
+        await stage.call(Op.END_SESSION, name)
+    assert stage.core.sessions.count == 0
 
 
-def test_blocks_beside_and_blocks_read_are_overwritten() -> None:
-    async def scene(stage: Stage) -> None:
-        page = stage.pages[0][0]
-        before = page.copy()
-        stage.switch("canary_overwrite:rank=0", "source_overwrite:rank=0")
-        await stage.round_trip()
-        changed = {int(block) for block in np.argwhere(page != before)[:, 1]} - set(TO)
-        assert changed == {max(TO) + 1, FROM[0]}
-
-    play(scene)
+@pytest.mark.asyncio
+async def test_blocks_beside_and_blocks_read_are_overwritten(stage: Stage) -> None:
+    page = stage.pages[0][0]
+    before = page.copy()
+    stage.switch("canary_overwrite:rank=0", "source_overwrite:rank=0")
+    await stage.round_trip()
+    changed = {int(block) for block in np.argwhere(page != before)[:, 1]} - set(TO)
+    assert changed == {max(TO) + 1, FROM[0]}
 
 
-def test_ignored_skip_writes_what_must_be_left() -> None:
-    async def scene(stage: Stage) -> None:
-        for skip_is_ignored in (False, True):
-            stage.switch(*(["ignored_skip"] if skip_is_ignored else []))
-            stage.pages[0][0][:, TO] = 0
-            await stage.store("a")
-            await stage.store("a", 1)
-            assert await stage.lookup("a") == 2
-            assert await stage.retrieve("a", skip=BS) == DONE
-            assert bool(stage.pages[0][0][:, TO[0]].any()) is skip_is_ignored
-
-    play(scene)
+@pytest.mark.asyncio
+async def test_ignored_skip_writes_what_must_be_left(stage: Stage) -> None:
+    for skip_is_ignored in (False, True):
+        stage.switch(*(["ignored_skip"] if skip_is_ignored else []))
+        stage.pages[0][0][:, TO] = 0
+        await stage.store("a")
+        await stage.store("a", 1)
+        assert await stage.lookup("a") == 2
+        assert await stage.retrieve("a", skip=BS) == DONE
+        assert bool(stage.pages[0][0][:, TO[0]].any()) is skip_is_ignored

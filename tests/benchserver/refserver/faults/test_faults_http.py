@@ -10,6 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+import pytest_asyncio
 
 from benchserver.errors import UsageError
 from benchserver.refserver.server import ServerConfig, serve
@@ -54,20 +55,27 @@ async def serving(*faults: str) -> AsyncIterator[tuple[Ask, list[str]]]:
         await asyncio.wait_for(server, WITHIN_S)
 
 
-def play(scene: Callable[[Ask], Awaitable[None]], *faults: str) -> None:
-    async def main() -> None:
-        async with serving(*faults) as (ask, _):
-            await scene(ask)
+@asynccontextmanager
+async def asking(*faults: str) -> AsyncIterator[Ask]:
+    """What asks a server with these faults."""
+    async with serving(*faults) as (ask, _):
+        yield ask
 
-    asyncio.run(main())
+
+@pytest_asyncio.fixture
+async def ask() -> AsyncIterator[Ask]:
+    """Give what asks a server without faults."""
+    async with asking() as ask:
+        yield ask
 
 
 def names(document: Any) -> list[str]:
     return [fault["fault"] for fault in document["faults"]]
 
 
-def test_faults_of_the_start_are_listed_and_replaced() -> None:
-    async def scene(ask: Ask) -> None:
+@pytest.mark.asyncio
+async def test_faults_of_the_start_are_listed_and_replaced() -> None:
+    async with asking("leak_session", "flip_byte:layer=1@3") as ask:
         status, document = await ask("/faults")
         assert (status, names(document)) == (200, ["leak_session", "flip_byte:layer=1@3"])
         assert document["faults"][0] == {
@@ -84,9 +92,8 @@ def test_faults_of_the_start_are_listed_and_replaced() -> None:
         status, document = await ask("/faults", {"faults": []})
         assert (status, names(document)) == (200, [])
 
-    play(scene, "leak_session", "flip_byte:layer=1@3")
 
-
+@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
@@ -101,60 +108,53 @@ def test_faults_of_the_start_are_listed_and_replaced() -> None:
         (b'{"faults": ["a\\nb"]}', r"fault 'a\nb': no such fault"),
     ],
 )
-def test_a_mistake_is_one_line_and_changes_nothing(body: bytes, expected: str) -> None:
-    async def scene(ask: Ask) -> None:
+async def test_a_mistake_is_one_line_and_changes_nothing(body: bytes, expected: str) -> None:
+    async with asking("leak_session") as ask:
         status, document = await ask("/faults", data=body)
         assert status == 400
         assert expected in document["detail"]
         assert document["detail"].isprintable()
         assert names((await ask("/faults"))[1]) == ["leak_session"]
 
-    play(scene, "leak_session")
 
-
-def test_a_fault_of_a_tier_does_not_start_without_one() -> None:
-    async def scene(_ask: Ask) -> None:
-        raise AssertionError("it started")
-
+@pytest.mark.asyncio
+async def test_a_fault_of_a_tier_does_not_start_without_one() -> None:
     with pytest.raises(UsageError, match="this server has no L2 tier, start it with --l2"):
-        play(scene, "leak_session", "tier_lies")
+        async with asking("leak_session", "tier_lies") as _ask:
+            raise AssertionError("it started")
 
 
-def test_status_lies_and_halves() -> None:
-    async def scene(ask: Ask) -> None:
+@pytest.mark.asyncio
+async def test_status_lies_and_halves() -> None:
+    async with asking("status_lies") as ask:
         counts = [(await ask("/status"))[1]["active_sessions"] for _ in range(3)]
         assert counts == [1, 2, 3]
 
-    play(scene, "status_lies")
+
+@pytest.mark.asyncio
+async def test_an_answer_that_hangs_does_not_hold_up_the_end(ask: Ask) -> None:
+    body = {"block_ids": [1], "chunk_size": 1, "instance_id": 1}
+    assert (await ask("/cache/checksums", body))[0] == 404
+    assert (await ask("/faults", {"faults": ["digest_hangs"]}))[0] == 200
+    with pytest.raises((asyncio.TimeoutError, TimeoutError)):
+        await asyncio.wait_for(ask("/cache/checksums", body), 0.1)
+    assert (await ask("/healthcheck"))[0] == 200
 
 
-def test_an_answer_that_hangs_does_not_hold_up_the_end() -> None:
-    async def scene(ask: Ask) -> None:
-        body = {"block_ids": [1], "chunk_size": 1, "instance_id": 1}
-        assert (await ask("/cache/checksums", body))[0] == 404
-        assert (await ask("/faults", {"faults": ["digest_hangs"]}))[0] == 200
-        with pytest.raises((asyncio.TimeoutError, TimeoutError)):
-            await asyncio.wait_for(ask("/cache/checksums", body), 0.1)
-        assert (await ask("/healthcheck"))[0] == 200
-
-    play(scene)
-
-
-def test_an_answer_is_cut_or_halved_with_its_status_kept() -> None:
-    async def scene(ask: Ask) -> None:
-        body = {"block_ids": [1], "chunk_size": 1, "instance_id": 1}
-        await ask("/faults", {"faults": ["digest_half_json"]})
-        status, text = await ask("/cache/checksums", body)
-        assert status == 404
-        assert text.startswith('{"detail": "inst')
-        assert '"}' not in text
-        await ask("/faults", {"faults": ["digest_cut"]})
-        with pytest.raises(aiohttp.ClientPayloadError):
-            await ask("/cache/checksums", body)
-
-    play(scene)
+@pytest.mark.asyncio
+async def test_an_answer_is_cut_or_halved_with_its_status_kept(ask: Ask) -> None:
+    body = {"block_ids": [1], "chunk_size": 1, "instance_id": 1}
+    await ask("/faults", {"faults": ["digest_half_json"]})
+    status, text = await ask("/cache/checksums", body)
+    assert status == 404
+    assert text.startswith('{"detail": "inst')
+    assert '"}' not in text
+    await ask("/faults", {"faults": ["digest_cut"]})
+    with pytest.raises(aiohttp.ClientPayloadError):
+        await ask("/cache/checksums", body)
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("fault", "bad"),
     [
@@ -162,12 +162,10 @@ def test_an_answer_is_cut_or_halved_with_its_status_kept() -> None:
         ("dead_thread", ("storage_manager.l1_eviction_controller (thread_alive false)",)),
     ],
 )
-def test_a_status_that_says_that_not_all_is_well(fault: str, bad: tuple[str, ...]) -> None:
-    async def scene(ask: Ask) -> None:
+async def test_a_status_that_says_that_not_all_is_well(fault: str, bad: tuple[str, ...]) -> None:
+    async with asking(fault) as ask:
         _, document = await ask("/status")
         assert read_health(document).bad == bad
         await ask("/faults", {"faults": []})
         _, document = await ask("/status")
         assert read_health(document).bad == ()
-
-    play(scene, fault)

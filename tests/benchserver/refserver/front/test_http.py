@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
 from io import BytesIO
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -45,12 +46,11 @@ POSTS = [
 ]
 
 
-def play(scene: Callable[[Site], Awaitable[None]], **fields: Any) -> None:
-    async def main() -> None:
-        async with serving(**fields) as site:
-            await scene(site)
-
-    asyncio.run(main())
+@pytest_asyncio.fixture
+async def site() -> AsyncIterator[Site]:
+    """Give a server with the options that it has by default."""
+    async with serving() as site:
+        yield site
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,9 @@ def test_what_a_header_is_worth(header: str, good: bool) -> None:
     assert is_authorized(header, TOKEN) is good
 
 
-def test_with_a_token_every_path_but_one_asks_for_it() -> None:
-    async def scene(site: Site) -> None:
+@pytest.mark.asyncio
+async def test_with_a_token_every_path_but_one_asks_for_it() -> None:
+    async with serving(http_token=TOKEN) as site:
         assert (await site.ask("GET", OPEN_PATH)).status == 200
         for method, path in GUARDED:
             for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": TOKEN}):
@@ -88,31 +89,37 @@ def test_with_a_token_every_path_but_one_asks_for_it() -> None:
             assert TOKEN not in json.dumps(answer.document)
         assert not any(TOKEN in line for line in site.lines)
 
-    play(scene, http_token=TOKEN)
+
+@pytest.mark.asyncio
+async def test_without_a_token_faults_can_be_switched(site: Site) -> None:
+    assert (await site.ask("POST", "/faults", {"faults": ["delay"]})).status == 200
 
 
-def test_without_a_token_faults_can_be_switched_and_with_one_they_cannot() -> None:
-    async def free(site: Site) -> None:
-        assert (await site.ask("POST", "/faults", {"faults": ["delay"]})).status == 200
-
-    async def guarded(site: Site) -> None:
+@pytest.mark.asyncio
+async def test_with_a_token_faults_cannot_be_switched_without_it() -> None:
+    async with serving(http_token=TOKEN) as site:
         assert (await site.ask("POST", "/faults", {"faults": ["delay"]})).status == 401
         headers = {"Authorization": f"Bearer {TOKEN}"}
         assert (await site.ask("GET", "/faults", headers=headers)).document == {"faults": []}
 
-    play(free)
-    play(guarded, http_token=TOKEN)
 
-
-def test_a_fault_of_a_path_does_not_get_around_the_token() -> None:
-    async def scene(site: Site) -> None:
+@pytest.mark.asyncio
+async def test_a_fault_of_a_path_does_not_get_around_the_token() -> None:
+    async with serving(http_token=TOKEN, faults=("status_500",)) as site:
         assert (await site.ask("GET", "/status")).status == 401
 
-    play(scene, http_token=TOKEN, faults=("status_500",))
 
-
-def test_the_configuration_shows_what_was_asked_for() -> None:
-    async def scene(site: Site) -> None:
+@pytest.mark.asyncio
+async def test_the_configuration_shows_what_was_asked_for() -> None:
+    async with serving(
+        worker_reap_timeout_s=30.0,
+        worker_registration_grace_s=40.0,
+        session_ttl_s=50.0,
+        l1_write_ttl_s=60,
+        l1_read_ttl_s=70,
+        eviction_trigger_watermark=0.5,
+        eviction_ratio=0.25,
+    ) as site:
         document = (await site.ask("GET", "/config")).document
         server, memory = document["mp"], document["storage_manager"]
         assert server["worker_reap_timeout_seconds"] == 30
@@ -134,19 +141,9 @@ def test_the_configuration_shows_what_was_asked_for() -> None:
         assert evicting.items() >= memory["eviction_config"].items()
         assert status["storage_manager"]["l1_manager"]["read_ttl_seconds"] == 70
 
-    play(
-        scene,
-        worker_reap_timeout_s=30.0,
-        worker_registration_grace_s=40.0,
-        session_ttl_s=50.0,
-        l1_write_ttl_s=60,
-        l1_read_ttl_s=70,
-        eviction_trigger_watermark=0.5,
-        eviction_ratio=0.25,
-    )
 
-
-def test_the_eviction_options_reach_the_cache() -> None:
+@pytest.mark.asyncio
+async def test_the_eviction_options_reach_the_cache() -> None:
     async def held(**fields: Any) -> int:
         async with serving(l1_bytes=10 * 4096, **fields) as site, engine_of(site) as engine:
             for number in range(6):
@@ -155,10 +152,10 @@ def test_the_eviction_options_reach_the_cache() -> None:
             count: int = status["storage_manager"]["l1_manager"]["total_object_count"]
             return count
 
-    assert asyncio.run(held()) == 6
+    assert await held() == 6
     # From the fourth store on, half of what is there goes first.
     options = {"eviction_trigger_watermark": 0.3, "eviction_ratio": 0.5}
-    assert asyncio.run(held(**options)) == 3
+    assert await held(**options) == 3
 
 
 HEALTHY_PARTS = (
@@ -171,8 +168,9 @@ HEALTHY_PARTS = (
 """What 0.5.6 says `is_healthy` of, beside its tiers; of all but l1_manager `thread_alive` too."""
 
 
-def test_the_status_says_of_the_same_parts_as_a_real_one_that_they_are_well() -> None:
-    async def scene(site: Site) -> None:
+@pytest.mark.asyncio
+async def test_the_status_says_of_the_same_parts_as_a_real_one_that_they_are_well() -> None:
+    async with serving(l2=("mock://1/",)) as site:
         status = (await site.ask("GET", "/status")).document
         storage = status["storage_manager"]
         for name in HEALTHY_PARTS:
@@ -185,8 +183,6 @@ def test_the_status_says_of_the_same_parts_as_a_real_one_that_they_are_well() ->
         assert read_health(status).bad == ()
         # The whole, storage_manager, five parts with four threads, and the tier.
         assert read_health(status).said == 12
-
-    play(scene, l2=("mock://1/",))
 
 
 async def is_well(site: Site) -> None:
@@ -220,6 +216,7 @@ UNFINISHED = [
 ]
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize(
     "data",
     [
@@ -252,11 +249,11 @@ UNFINISHED = [
     ],
     ids=lambda data: repr(data[-40:]) if len(data) < 300 else f"{len(data)} bytes",
 )
-def test_malformed_http_is_no_reason_to_fall_over(
+async def test_malformed_http_is_no_reason_to_fall_over(
     data: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scene(site: Site) -> None:
-        # Who closes its side first is not answered, and what is wrong then is not seen.
+    # Who closes its side first is not answered, and what is wrong then is not seen.
+    async with serving() as site:
         seen = await raw(site, data, more=data not in UNFINISHED)
         assert seen.startswith(b"HTTP/1.") or data in UNFINISHED
         assert b"HTTP/1.1 5" not in seen
@@ -264,30 +261,27 @@ def test_malformed_http_is_no_reason_to_fall_over(
         assert b"Traceback" not in seen
         await is_well(site)
         assert all(len(line) < 500 and "\n" not in line for line in site.lines)
-
-    play(scene)
     assert not caplog.records, "what is logged goes to stderr, with its traceback"
 
 
-def test_content_encoding_is_not_heeded() -> None:
+@pytest.mark.asyncio
+async def test_content_encoding_is_not_heeded(site: Site) -> None:
     """As by the real server (0.5.6), which reads a plain body whatever the header says."""
 
-    async def scene(site: Site) -> None:
-        for coding in ("gzip", "deflate", "br", "zstd", "x"):
-            headers = {"Content-Encoding": coding}
-            answer = await site.ask("POST", "/cache/clear", data=b"{}", headers=headers)
-            assert answer.status == 200, coding
-            packed = gzip.compress(b"{}")
-            answer = await site.ask("POST", "/cache/clear", data=packed, headers=headers)
-            assert answer.status == 422, coding
-
-    play(scene)
+    for coding in ("gzip", "deflate", "br", "zstd", "x"):
+        headers = {"Content-Encoding": coding}
+        answer = await site.ask("POST", "/cache/clear", data=b"{}", headers=headers)
+        assert answer.status == 200, coding
+        packed = gzip.compress(b"{}")
+        answer = await site.ask("POST", "/cache/clear", data=packed, headers=headers)
+        assert answer.status == 422, coding
 
 
-def test_who_sends_half_a_head_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.asyncio
+async def test_who_sends_half_a_head_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchserver.refserver.front.http.HEADERS_WITHIN_S", 0.2)
 
-    async def scene(site: Site) -> None:
+    async with serving() as site:
         for head in (b"", HEAD, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" + HEAD):
             reader, writer = await asyncio.open_connection("127.0.0.1", site.http_port)
             writer.write(head)
@@ -296,93 +290,85 @@ def test_who_sends_half_a_head_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
             assert rest.count(b"HTTP/1.1 200") == head.count(b"GET")
         await is_well(site)
 
-    play(scene)
 
-
-def test_connections_that_wait_make_room_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.asyncio
+async def test_connections_that_wait_make_room_for_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("benchserver.refserver.front.http.connection_limit", lambda: 4)
 
-    async def scene(site: Site) -> None:
-        async with AsyncExitStack() as stack:
-            idle = []
-            for _ in range(20):
-                reader, writer = await asyncio.open_connection("127.0.0.1", site.http_port)
-                stack.callback(writer.close)
-                writer.write(HEAD + b"Content-Length: 9\r\n\r\n{")
-                idle.append(reader)
-            await is_well(site)
-            for reader in idle[:16]:
-                with suppress(ConnectionError):
-                    assert await asyncio.wait_for(reader.read(), WITHIN_S) == b""
-
-    play(scene)
+    async with serving() as site, AsyncExitStack() as stack:
+        idle = []
+        for _ in range(20):
+            reader, writer = await asyncio.open_connection("127.0.0.1", site.http_port)
+            stack.callback(writer.close)
+            writer.write(HEAD + b"Content-Length: 9\r\n\r\n{")
+            idle.append(reader)
+        await is_well(site)
+        for reader in idle[:16]:
+            with suppress(ConnectionError):
+                assert await asyncio.wait_for(reader.read(), WITHIN_S) == b""
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize(("limit", "status"), [("MAX_BODY_BYTES", 413), ("MAX_BODIES_BYTES", 429)])
-def test_bodies_have_limits(limit: str, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bodies_have_limits(limit: str, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"benchserver.refserver.front.bodies.{limit}", 100)
 
-    async def scene(site: Site) -> None:
+    async with serving() as site:
         answers = [await site.ask("POST", "/faults", data=b" " * size) for size in (101, 100, 101)]
         assert [answer.status for answer in answers] == [status, 400, status]
 
-    play(scene)
+
+@pytest.mark.asyncio
+async def test_json_of_brackets_alone_is_not_decoded(site: Site) -> None:
+    answer = await site.ask("POST", "/faults", data=b"[" + b"[]," * 100_000 + b"[]]")
+    assert answer.status == 400
+    assert "brackets" in answer.document["detail"]
 
 
-def test_json_of_brackets_alone_is_not_decoded() -> None:
-    async def scene(site: Site) -> None:
-        answer = await site.ask("POST", "/faults", data=b"[" + b"[]," * 100_000 + b"[]]")
-        assert answer.status == 400
-        assert "brackets" in answer.document["detail"]
-
-    play(scene)
-
-
-def test_a_body_that_never_comes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.asyncio
+async def test_a_body_that_never_comes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchserver.refserver.front.bodies.BODY_WITHIN_S", 0.05)
 
-    async def scene(site: Site) -> None:
+    async with serving() as site:
         seen = await raw(site, HEAD + b"Content-Length: 10\r\n\r\n{", more=True)
         assert seen.startswith(b"HTTP/1.1 408 ")
         await is_well(site)
 
-    play(scene)
 
-
+@pytest.mark.asyncio
 @pytest.mark.parametrize(("method", "path"), POSTS)
-def test_hostile_bodies(method: str, path: str) -> None:
-    async def scene(site: Site) -> None:
-        bodies = [
-            b"",
-            b"\x00",
-            b"\xff\xfe\xfd",
-            b"NaN",
-            b"Infinity",
-            b"nul",
-            b'"\\ud800"',
-            b"[" * 200_000,
-            b'{"a":' * 200_000,
-            b"9" * 10_000,
-            b"-0",
-            b"1e999",
-            b'{"keys":[[]]}',
-            b'{"block_ids":[' + b"9" * 4000 + b'],"chunk_size":1}',
-            b'{"instance_id":' + b"9" * 4000 + b',"block_ids":[1],"chunk_size":1}',
-            b'{"tier":"\\ud800","force":true}',
-            b'{"faults":["\\ud800"]}',
-            b'{"faults":["' + b"x" * 100_000 + b'"]}',
-            b'{"keys":[{"chunk_hash_hex":"00","model_name":"\\ud800","kv_rank":1}],"tier":"l1"}',
-            b"{}" + b" " * 1000 + b"x",
-        ]
-        for body in bodies:
-            answer = await site.ask(method, path, data=body)
-            assert answer.status < 500 or answer.status == 503, (body[:80], answer)
-            assert len(json.dumps(answer.document)) < 2000
-        too_long = await site.ask(method, path, data=BytesIO(b" " * (17 << 20)))
-        assert too_long.status == 413
-        await is_well(site)
-
-    play(scene)
+async def test_hostile_bodies(site: Site, method: str, path: str) -> None:
+    bodies = [
+        b"",
+        b"\x00",
+        b"\xff\xfe\xfd",
+        b"NaN",
+        b"Infinity",
+        b"nul",
+        b'"\\ud800"',
+        b"[" * 200_000,
+        b'{"a":' * 200_000,
+        b"9" * 10_000,
+        b"-0",
+        b"1e999",
+        b'{"keys":[[]]}',
+        b'{"block_ids":[' + b"9" * 4000 + b'],"chunk_size":1}',
+        b'{"instance_id":' + b"9" * 4000 + b',"block_ids":[1],"chunk_size":1}',
+        b'{"tier":"\\ud800","force":true}',
+        b'{"faults":["\\ud800"]}',
+        b'{"faults":["' + b"x" * 100_000 + b'"]}',
+        b'{"keys":[{"chunk_hash_hex":"00","model_name":"\\ud800","kv_rank":1}],"tier":"l1"}',
+        b"{}" + b" " * 1000 + b"x",
+    ]
+    for body in bodies:
+        answer = await site.ask(method, path, data=body)
+        assert answer.status < 500 or answer.status == 503, (body[:80], answer)
+        assert len(json.dumps(answer.document)) < 2000
+    too_long = await site.ask(method, path, data=BytesIO(b" " * (17 << 20)))
+    assert too_long.status == 413
+    await is_well(site)
 
 
 ints = st.integers() | st.sampled_from([0, 1, -1, 2**31, 2**63, 2**64, 10**400])
@@ -452,7 +438,11 @@ def requests(draw: st.DrawFn) -> tuple[str, str, bytes]:
 @settings(max_examples=40, deadline=None)
 @given(st.lists(requests(), min_size=1, max_size=12))
 def test_any_body_is_answered(sequence: list[tuple[str, str, bytes]]) -> None:
-    async def scene(site: Site) -> None:
+    asyncio.run(_are_answered(sequence))
+
+
+async def _are_answered(sequence: list[tuple[str, str, bytes]]) -> None:
+    async with serving() as site:
         for method, path, body in sequence:
             answer = await site.ask(method, path, data=body)
             assert answer.status < 500 or answer.status == 503, (method, path, body, answer)
@@ -461,20 +451,16 @@ def test_any_body_is_answered(sequence: list[tuple[str, str, bytes]]) -> None:
                 assert set(answer.document) == {"detail"}
         await is_well(site)
 
-    play(scene)
 
-
-def test_no_request_walks_through_a_world_that_nobody_has() -> None:
+@pytest.mark.asyncio
+async def test_no_request_walks_through_a_world_that_nobody_has(site: Site) -> None:
     """Found by scripts/fuzz_server: END_SESSION and FREE_LOOKUP_LOCKS counted to 2**60."""
 
-    async def scene(site: Site) -> None:
-        async with engine_of(site) as engine:
-            assert await engine.store(1)
-            assert await engine.lookup(1, "r") == 1
-            wide = key(1, "r", world_size=2**60, worker_id=None)
-            await engine.give_up(Op.FREE_LOOKUP_LOCKS, wide, 1)
-            await engine.give_up(Op.PREPARE_STORE, key(1, "w", world_size=2**60), 1)
-            await engine.call(Op.END_SESSION, "w")
-        await is_well(site)
-
-    play(scene)
+    async with engine_of(site) as engine:
+        assert await engine.store(1)
+        assert await engine.lookup(1, "r") == 1
+        wide = key(1, "r", world_size=2**60, worker_id=None)
+        await engine.give_up(Op.FREE_LOOKUP_LOCKS, wide, 1)
+        await engine.give_up(Op.PREPARE_STORE, key(1, "w", world_size=2**60), 1)
+        await engine.call(Op.END_SESSION, "w")
+    await is_well(site)

@@ -6,7 +6,8 @@ import asyncio
 import errno
 import resource
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -94,28 +95,26 @@ def test_the_limit_is_a_share_of_the_descriptors(
     assert connection_limit() == limit
 
 
-def play(scene: Callable[[Listener, int, list[str]], Any], limit: int = 4) -> None:
-    async def main() -> None:
-        lines: list[str] = []
-        listener = Listener(
-            asyncio.Protocol, Connections(limit), Journal(VirtualClock(), lines.append)
-        )
-        port = await listener.bind("127.0.0.1", 0)
-        running = asyncio.create_task(listener.run())
-        try:
-            await asyncio.wait_for(scene(listener, port, lines), WITHIN_S)
-        finally:
-            running.cancel()
-            await asyncio.wait([running])
-            listener.close()
-
-    asyncio.run(main())
+@asynccontextmanager
+async def listening(limit: int = 4) -> AsyncIterator[tuple[int, list[str]]]:
+    """A listener that runs: its port, and the lines it says."""
+    lines: list[str] = []
+    listener = Listener(asyncio.Protocol, Connections(limit), Journal(VirtualClock(), lines.append))
+    port = await listener.bind("127.0.0.1", 0)
+    running = asyncio.create_task(listener.run())
+    try:
+        yield port, lines
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+        listener.close()
 
 
-def test_accepting_is_tried_again_a_little_later(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.asyncio
+async def test_accepting_is_tried_again_a_little_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener_module, "RETRY_S", 0.01)
 
-    async def scene(listener: Listener, port: int, lines: list[str]) -> None:
+    async with listening(limit=4) as (port, lines):
         loop = asyncio.get_running_loop()
         accept, failures = loop.sock_accept, [errno.EMFILE, errno.ENFILE, errno.ECONNABORTED]
         pauses, accepting = list[float](), asyncio.Event()
@@ -138,14 +137,11 @@ def test_accepting_is_tried_again_a_little_later(monkeypatch: pytest.MonkeyPatch
         assert [line.rpartition(" ")[2] for line in lines] == ["planted"] * 3
         assert all(pauses[i + 1] - pauses[i] >= 0.009 for i in range(3))
 
-    play(scene)
 
-
-def test_a_newcomer_is_closed_where_all_are_busy() -> None:
-    async def scene(listener: Listener, port: int, lines: list[str]) -> None:
+@pytest.mark.asyncio
+async def test_a_newcomer_is_closed_where_all_are_busy() -> None:
+    async with listening(limit=0) as (port, lines):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         assert await reader.read() == b""
         writer.close()
         assert "0 connections are busy; one more is closed" in lines[0]
-
-    play(scene, limit=0)

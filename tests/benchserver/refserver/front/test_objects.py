@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -160,51 +159,46 @@ async def remove(site: Site, chunks: int, **fields: Any) -> tuple[int, int]:
     return parse_deleted(answer.document)
 
 
-def test_a_hole_can_be_punched_and_locked_objects_stay() -> None:
-    async def main() -> None:
-        async with serving() as site, engine_of(site) as engine:
-            await fill(engine)
-            assert await remove(site, 3) == (1, 2)
-            assert await engine.lookup(3, "still") == 2
-            assert await engine.retrieve(2, "warm")
-            assert await engine.retrieve(2, "still")
-            assert await remove(site, 1) == (1, 0)
-            assert await engine.lookup(2, "hole") == 0
-            assert await remove(site, 3, force=True) == (1, 0)
-            assert await remove(site, 3, force=True) == (0, 0)
-            assert (await site.ask("GET", "/status")).document["storage_manager"]["l1_manager"][
-                "memory_used_bytes"
-            ] == 0
-
+@pytest.mark.asyncio
+async def test_a_hole_can_be_punched_and_locked_objects_stay() -> None:
     async def fill(engine: Engine) -> None:
         assert await engine.store(3)
         assert await engine.lookup(2, "warm") == 2
 
-    asyncio.run(main())
+    async with serving() as site, engine_of(site) as engine:
+        await fill(engine)
+        assert await remove(site, 3) == (1, 2)
+        assert await engine.lookup(3, "still") == 2
+        assert await engine.retrieve(2, "warm")
+        assert await engine.retrieve(2, "still")
+        assert await remove(site, 1) == (1, 0)
+        assert await engine.lookup(2, "hole") == 0
+        assert await remove(site, 3, force=True) == (1, 0)
+        assert await remove(site, 3, force=True) == (0, 0)
+        assert (await site.ask("GET", "/status")).document["storage_manager"]["l1_manager"][
+            "memory_used_bytes"
+        ] == 0
 
 
-def test_l2_and_all_without_and_with_a_tier() -> None:
-    async def main() -> None:
-        async with serving() as site, engine_of(site) as engine:
-            assert await engine.store(1)
-            answer = await site.ask("DELETE", OBJECTS_PATH, {"keys": [], "tier": "l2"})
-            assert (answer.status, answer.document) == (503, {"detail": "there is no L2 tier"})
-            names = delete_body(hashes=hashes(1), model_name=MODEL, world_size=1)
-            answer = await site.ask("DELETE", OBJECTS_PATH, {**names, "tier": "all"})
-            assert answer.status == 503
-            assert await engine.lookup(1, "gone from L1 all the same") == 0
-        async with serving(l2=("mock://1/?peeking_latency=0.1",)) as site:
-            answer = await site.ask("DELETE", OBJECTS_PATH, {**names, "tier": "l2"})
-            assert (answer.status, answer.document["ok"]) == (200, False)
-            assert "cannot delete single objects" in answer.document["error"]
-            unknown = await site.ask(
-                "DELETE", OBJECTS_PATH, {**names, "tier": "l2", "adapter": "s3"}
-            )
-            assert unknown.status == 404
-
-    asyncio.run(main())
+@pytest.mark.asyncio
+async def test_l2_and_all_without_and_with_a_tier() -> None:
+    async with serving() as site, engine_of(site) as engine:
+        assert await engine.store(1)
+        answer = await site.ask("DELETE", OBJECTS_PATH, {"keys": [], "tier": "l2"})
+        assert (answer.status, answer.document) == (503, {"detail": "there is no L2 tier"})
+        names = delete_body(hashes=hashes(1), model_name=MODEL, world_size=1)
+        answer = await site.ask("DELETE", OBJECTS_PATH, {**names, "tier": "all"})
+        assert answer.status == 503
+        assert await engine.lookup(1, "gone from L1 all the same") == 0
+    async with serving(l2=("mock://1/?peeking_latency=0.1",)) as site:
+        answer = await site.ask("DELETE", OBJECTS_PATH, {**names, "tier": "l2"})
+        assert (answer.status, answer.document["ok"]) == (200, False)
+        assert "cannot delete single objects" in answer.document["error"]
+        unknown = await site.ask("DELETE", OBJECTS_PATH, {**names, "tier": "l2", "adapter": "s3"})
+        assert unknown.status == 404
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("data", "status", "document"),
     [
@@ -218,10 +212,7 @@ def test_l2_and_all_without_and_with_a_tier() -> None:
         (b"[]", 422, {"detail": "the body is no JSON object"}),
     ],
 )
-def test_clear_answers_as_the_real_server(data: bytes, status: int, document: Any) -> None:
-    async def main() -> None:
-        async with serving() as site:
-            answer = await site.ask("POST", "/cache/clear", data=data)
-            assert (answer.status, answer.document) == (status, document)
-
-    asyncio.run(main())
+async def test_clear_answers_as_the_real_server(data: bytes, status: int, document: Any) -> None:
+    async with serving() as site:
+        answer = await site.ask("POST", "/cache/clear", data=data)
+        assert (answer.status, answer.document) == (status, document)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from benchserver.clock import VirtualClock
 from benchserver.refserver.front import rpc
@@ -78,88 +79,83 @@ class Stage:
         raise AssertionError("lanes that do not end")
 
 
-def play(scene: Callable[[Stage], Awaitable[None]], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest_asyncio.fixture
+async def stage(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
+    """Give a server that runs, behind a wire without a socket."""
     wire = Wire()
     monkeypatch.setattr(rpc, "Router", lambda _journal: wire)
+    clock = VirtualClock()
+    meter, lines, pinged = Meter(clock), list[str](), list[int]()
 
-    async def main() -> None:
-        clock = VirtualClock()
-        meter, lines = Meter(clock), list[str]()
-        stage_of: list[Stage] = []
+    async def ping(args: Sequence[Any]) -> Any:
+        pinged.append(args[0])
+        return True
 
-        async def ping(args: Sequence[Any]) -> Any:
-            stage_of[0].pinged.append(args[0])
-            return True
-
-        journal = Journal(clock, lines.append)
-        server = RpcServer({Op.PING: ping}, dialect=V056, journal=journal, meter=meter)
-        stage_of.append(Stage(wire, server, meter, lines))
-        running = asyncio.create_task(server.run())
-        await asyncio.wait_for(wire.ready.wait(), WITHIN_S)
-        await asyncio.wait_for(scene(stage_of[0]), WITHIN_S)
-        running.cancel()
-        await asyncio.wait([running])
-
-    asyncio.run(main())
+    server = RpcServer(
+        {Op.PING: ping}, dialect=V056, journal=Journal(clock, lines.append), meter=meter
+    )
+    running = asyncio.create_task(server.run())
+    await asyncio.wait_for(wire.ready.wait(), WITHIN_S)
+    yield Stage(wire, server, meter, lines, pinged)
+    running.cancel()
+    await asyncio.wait([running])
 
 
-def test_a_client_that_sends_much_lets_others_have_their_turn(
+@pytest.mark.asyncio
+async def test_a_client_that_sends_much_lets_others_have_their_turn(
+    stage: Stage,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def scene(stage: Stage) -> None:
-        for _ in range(500):
-            stage.send(b"greedy", Op.PING, 1)
-        for _ in range(3):
-            stage.send(b"modest", Op.PING, 2)
-        await stage.settled()
-        assert stage.pinged.count(1) == 500
-        assert [turn for turn, who in enumerate(stage.pinged) if who == 2][-1] < 20
-
-    play(scene, monkeypatch)
+    for _ in range(500):
+        stage.send(b"greedy", Op.PING, 1)
+    for _ in range(3):
+        stage.send(b"modest", Op.PING, 2)
+    await stage.settled()
+    assert stage.pinged.count(1) == 500
+    assert [turn for turn, who in enumerate(stage.pinged) if who == 2][-1] < 20
 
 
-def test_what_waits_is_bounded_in_number_and_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene(stage: Stage) -> None:
-        for _ in range(MAX_WAITING + 5):
-            stage.send(b"many", Op.PING, 1)
-        monkeypatch.setattr(rpc, "MAX_WAITING_BYTES", 2500)
-        for _ in range(3):
-            stage.send(b"large", Op.END_SESSION, "x" * 1000)
-        monkeypatch.setattr(rpc, "MAX_WAITING_BYTES", 1)
-        stage.send(b"one", Op.PING, 3)
-        await stage.settled()
-        assert stage.pinged == [1, 3, *[1] * (MAX_WAITING - 1)]
-        assert stage.fates()[Fate.DROPPED] == 5 + 1
-        assert "a client has 1024 requests of 3072 B waiting; dropped: 1" in stage.lines[0]
+@pytest.mark.asyncio
+async def test_what_waits_is_bounded_in_number_and_in_bytes(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(MAX_WAITING + 5):
+        stage.send(b"many", Op.PING, 1)
+    monkeypatch.setattr(rpc, "MAX_WAITING_BYTES", 2500)
+    for _ in range(3):
+        stage.send(b"large", Op.END_SESSION, "x" * 1000)
+    monkeypatch.setattr(rpc, "MAX_WAITING_BYTES", 1)
+    stage.send(b"one", Op.PING, 3)
+    await stage.settled()
+    assert stage.pinged == [1, 3, *[1] * (MAX_WAITING - 1)]
+    assert stage.fates()[Fate.DROPPED] == 5 + 1
+    assert "a client has 1024 requests of 3072 B waiting; dropped: 1" in stage.lines[0]
 
-    play(scene, monkeypatch)
 
-
-def test_who_never_reads_is_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene(stage: Stage) -> None:
-        stage.wire.reads = False
-        for _ in range(3):
-            stage.send(b"deaf", Op.PING, 1)
-        await stage.settled()
-        assert stage.pinged == []
-        assert stage.fates() == {Fate.DROPPED: 3}
-        assert "a client has read none of its replies for 60 s; dropped: 3" in stage.lines[0]
-        stage.wire.reads = True
+@pytest.mark.asyncio
+async def test_who_never_reads_is_not_answered(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.wire.reads = False
+    for _ in range(3):
         stage.send(b"deaf", Op.PING, 1)
-        await stage.settled()
-        assert stage.pinged == [1]
+    await stage.settled()
+    assert stage.pinged == []
+    assert stage.fates() == {Fate.DROPPED: 3}
+    assert "a client has read none of its replies for 60 s; dropped: 3" in stage.lines[0]
+    stage.wire.reads = True
+    stage.send(b"deaf", Op.PING, 1)
+    await stage.settled()
+    assert stage.pinged == [1]
 
-    play(scene, monkeypatch)
 
-
-def test_a_request_that_cannot_be_read_is_a_line_of_who_sent_it(
+@pytest.mark.asyncio
+async def test_a_request_that_cannot_be_read_is_a_line_of_who_sent_it(
+    stage: Stage,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def scene(stage: Stage) -> None:
-        assert stage.wire.take is not None
-        stage.wire.take(b"\x00\xab", [b"\x01", b"\x01", b"?"])
-        await stage.settled()
-        [line] = stage.lines
-        assert line.startswith("embedded server: refused: client 00ab: ")
-
-    play(scene, monkeypatch)
+    assert stage.wire.take is not None
+    stage.wire.take(b"\x00\xab", [b"\x01", b"\x01", b"?"])
+    await stage.settled()
+    [line] = stage.lines
+    assert line.startswith("embedded server: refused: client 00ab: ")

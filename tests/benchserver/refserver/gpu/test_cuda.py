@@ -76,24 +76,24 @@ def registration(instance_id: int, handles: list[Any]) -> tuple[Any, ...]:
     return instance_id, handles, "m", 2, "vllm", {"kv_layout": "NHD"}, []
 
 
+@pytest.mark.asyncio
 @pytest.mark.usefixtures("without_torch")
 @pytest.mark.parametrize("handle", [CUDA, RAW])
-def test_without_torch_a_gpu_client_is_refused_and_others_are_served(handle: KvHandle) -> None:
-    async def scene() -> None:
-        with empty_stage() as stage, client_memory(1) as (handles, _):
-            with pytest.raises(RefusalError) as caught:
-                await stage.call(Op.REGISTER_KV_CACHE, *registration(1, [handle]))
-            text = f"GPU clients need PyTorch in this server ({NO_TORCH}); "
-            assert str(caught.value) == (
-                f"REGISTER_KV_CACHE of instance 1: {text}pip install 'bench-server[gpu]'; "
-                "no answer is sent, so the client waits until its own timeout"
-            )
-            assert not stage.core.registry.mapped
-            assert await stage.call(Op.REGISTER_KV_CACHE, *registration(2, handles)) is VOID
-            reply = await stage.call(Op.STORE, key("a", 0), 2, [FROM], b"any event")
-            assert reply.ok
-
-    asyncio.run(scene())
+async def test_without_torch_a_gpu_client_is_refused_and_others_are_served(
+    handle: KvHandle,
+) -> None:
+    with empty_stage() as stage, client_memory(1) as (handles, _):
+        with pytest.raises(RefusalError) as caught:
+            await stage.call(Op.REGISTER_KV_CACHE, *registration(1, [handle]))
+        text = f"GPU clients need PyTorch in this server ({NO_TORCH}); "
+        assert str(caught.value) == (
+            f"REGISTER_KV_CACHE of instance 1: {text}pip install 'bench-server[gpu]'; "
+            "no answer is sent, so the client waits until its own timeout"
+        )
+        assert not stage.core.registry.mapped
+        assert await stage.call(Op.REGISTER_KV_CACHE, *registration(2, handles)) is VOID
+        reply = await stage.call(Op.STORE, key("a", 0), 2, [FROM], b"any event")
+        assert reply.ok
 
 
 def test_tensors_of_one_client_lie_all_on_a_gpu_or_none() -> None:
@@ -103,31 +103,27 @@ def test_tensors_of_one_client_lie_all_on_a_gpu_or_none() -> None:
         are_cuda([CUDA, ON_HOST])
 
 
-def test_a_bad_layout_is_refused_before_torch_is_looked_for() -> None:
-    async def scene() -> None:
-        with empty_stage() as stage:
-            flat = cuda_handle((2, 3))
-            with pytest.raises(RefusalError, match=r": a tensor of shape \(2, 3\)"):
-                await stage.call(Op.REGISTER_KV_CACHE, *registration(1, [flat]))
-
-    asyncio.run(scene())
+@pytest.mark.asyncio
+async def test_a_bad_layout_is_refused_before_torch_is_looked_for() -> None:
+    with empty_stage() as stage:
+        flat = cuda_handle((2, 3))
+        with pytest.raises(RefusalError, match=r": a tensor of shape \(2, 3\)"):
+            await stage.call(Op.REGISTER_KV_CACHE, *registration(1, [flat]))
 
 
-def run_to_ready(config: ServerConfig) -> None:
-    async def main() -> None:
-        stop = asyncio.Event()
-        await serve(config, on_ready=lambda *_: stop.set(), stop=stop, journal=lambda _: None)
-
-    asyncio.run(main())
+async def run_to_ready(config: ServerConfig) -> None:
+    stop = asyncio.Event()
+    await serve(config, on_ready=lambda *_: stop.set(), stop=stop, journal=lambda _: None)
 
 
+@pytest.mark.asyncio
 @pytest.mark.usefixtures("without_torch")
-def test_a_server_that_must_be_ready_for_gpus_does_not_start_without_torch() -> None:
+async def test_a_server_that_must_be_ready_for_gpus_does_not_start_without_torch() -> None:
     before = threading.active_count()
     with pytest.raises(FatalError, match=r"^--gpu: GPU clients need PyTorch in this server"):
-        run_to_ready(ServerConfig(l1_bytes=1 << 16, gpu=True))
+        await run_to_ready(ServerConfig(l1_bytes=1 << 16, gpu=True))
     assert threading.active_count() == before
-    run_to_ready(ServerConfig(l1_bytes=1 << 16))
+    await run_to_ready(ServerConfig(l1_bytes=1 << 16))
 
 
 @pytest.mark.parametrize(
@@ -650,21 +646,19 @@ def test_memory_is_let_go_once_closed_and_unused() -> None:
     assert gone == [0]
 
 
-def test_a_copier_has_the_threads_that_it_was_given() -> None:
-    async def scene() -> None:
-        copier = Copier(2, name="refserver-test")
-        both = threading.Barrier(2, timeout=5)
-        names: list[str] = []
+@pytest.mark.asyncio
+async def test_a_copier_has_the_threads_that_it_was_given() -> None:
+    copier = Copier(2, name="refserver-test")
+    both = threading.Barrier(2, timeout=5)
+    names: list[str] = []
 
-        def meet() -> None:
-            names.append(threading.current_thread().name)
-            both.wait()
+    def meet() -> None:
+        names.append(threading.current_thread().name)
+        both.wait()
 
-        await asyncio.gather(copier.run(meet), copier.run(meet))
-        copier.close()
-        assert sorted(names) == ["refserver-test_0", "refserver-test_1"]
-
-    asyncio.run(scene())
+    await asyncio.gather(copier.run(meet), copier.run(meet))
+    copier.close()
+    assert sorted(names) == ["refserver-test_0", "refserver-test_1"]
 
 
 def test_pinning_that_fails_leaves_no_error_behind(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,7 +153,8 @@ def test_a_broken_torch_costs_the_gpu_client_its_registration_and_no_more(
         assert running.end(signal.SIGTERM) == (0, "")
 
 
-def test_a_thread_that_is_stuck_in_cuda_does_not_keep_the_server(
+@pytest.mark.asyncio
+async def test_a_thread_that_is_stuck_in_cuda_does_not_keep_the_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     release, begun = threading.Event(), threading.Event()
@@ -174,54 +175,50 @@ def test_a_thread_that_is_stuck_in_cuda_does_not_keep_the_server(
         return time.monotonic() - start_s
 
     try:
-        assert asyncio.run(scene()) < QUICK_S
+        assert await scene() < QUICK_S
         assert must_leave_at_once()
     finally:
         release.set()
     end_s = time.monotonic() + WITHIN_S
-    while must_leave_at_once() and time.monotonic() < end_s:
-        time.sleep(0.01)
+    while must_leave_at_once() and time.monotonic() < end_s:  # noqa: ASYNC110 - a thread ends
+        await asyncio.sleep(0.01)
     assert not must_leave_at_once()
 
 
-def test_a_bug_in_a_handler_is_seen_and_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.asyncio
+async def test_a_bug_in_a_handler_is_seen_and_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> Any:
         raise ZeroDivisionError("a bug\nof ours")
 
     monkeypatch.setattr(cudaruntime.CudaRuntime, "load", fail)
 
-    async def scene() -> None:
-        async with serving() as site, engine_of(site) as engine:
-            await engine.give_up(Op.REGISTER_KV_CACHE, *REGISTRATION)
-            assert await engine.store(1)
-            assert site.lines == [
-                "embedded server: unexpected: register_kv_cache: ZeroDivisionError: a bug of ours"
-            ]
-            metrics = (await site.ask("GET", "/metrics")).document
-            labels = 'operation="register_kv_cache",outcome="unexpected"'
-            assert f"bench_embedded_requests_total{{{labels}}} 1.0" in metrics
-            site.lines.clear()  # else `serving` would not have it
-
-    asyncio.run(scene())
+    async with serving() as site, engine_of(site) as engine:
+        await engine.give_up(Op.REGISTER_KV_CACHE, *REGISTRATION)
+        assert await engine.store(1)
+        assert site.lines == [
+            "embedded server: unexpected: register_kv_cache: ZeroDivisionError: a bug of ours"
+        ]
+        metrics = (await site.ask("GET", "/metrics")).document
+        labels = 'operation="register_kv_cache",outcome="unexpected"'
+        assert f"bench_embedded_requests_total{{{labels}}} 1.0" in metrics
+        site.lines.clear()  # else `serving` would not have it
 
 
-def test_a_copier_whose_thread_is_stuck_says_so() -> None:
+@pytest.mark.asyncio
+async def test_a_copier_whose_thread_is_stuck_says_so() -> None:
     release, left_s = threading.Event(), [1e9]
 
-    async def scene() -> None:
-        copier = Copier(1, name="refserver-test", left_s=lambda: left_s[0])
-        assert copier.is_idle
-        task = asyncio.ensure_future(copier.run(release.wait, WITHIN_S))
-        await asyncio.sleep(0.01)
-        assert not copier.is_idle
-        task.cancel()
-        assert not (await asyncio.wait([task], timeout=0.05))[0]
-        left_s[0] = 0.0
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert not copier.close(0)
-        release.set()
-        assert copier.close(WITHIN_S)
-        assert copier.is_idle
-
-    asyncio.run(scene())
+    copier = Copier(1, name="refserver-test", left_s=lambda: left_s[0])
+    assert copier.is_idle
+    task = asyncio.ensure_future(copier.run(release.wait, WITHIN_S))
+    await asyncio.sleep(0.01)
+    assert not copier.is_idle
+    task.cancel()
+    assert not (await asyncio.wait([task], timeout=0.05))[0]
+    left_s[0] = 0.0
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not copier.close(0)
+    release.set()
+    assert copier.close(WITHIN_S)
+    assert copier.is_idle

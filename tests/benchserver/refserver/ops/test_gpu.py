@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pytest
+import pytest_asyncio
 
 from benchserver.clock import NS_PER_S
 from benchserver.refserver.gpu.instance import CudaInstance
@@ -109,123 +110,110 @@ def gpu_client() -> Iterator[Client]:
             stage.core.cuda.close()
 
 
-@contextmanager
-def host_client() -> Iterator[Client]:
+@asynccontextmanager
+async def host_client() -> AsyncIterator[Client]:
     with empty_stage() as stage, client_memory(1) as first, client_memory(2) as second:
         client = Client(stage, [first[1][0].base, second[1][0].base], CPU_EVENT_STUB)
         for rank, (handles, _) in enumerate((first, second)):
             hints = {"kv_layout": "NHD"}
             args: tuple[Any, ...] = (rank, handles, "m", 2, "vllm", hints, [])
-            asyncio.run(as_coroutine(stage.call(Op.REGISTER_KV_CACHE, *args)))
+            assert await stage.call(Op.REGISTER_KV_CACHE, *args) is VOID
         try:
             yield client
         finally:
             client.memories.clear()
 
 
-async def as_coroutine(awaitable: Awaitable[Any]) -> Any:
-    return await awaitable
-
-
-def play(scene: Callable[[Client], Awaitable[None]]) -> None:
-    async def main(client: Client) -> None:
-        await scene(client)
-
+@pytest.fixture
+def client() -> Iterator[Client]:
+    """Give a client on a GPU."""
     with gpu_client() as client:
-        asyncio.run(main(client))
+        yield client
 
 
-def test_a_store_is_answered_before_it_is_visible_and_retrieved_after() -> None:
-    async def scene(client: Client) -> None:
-        for rank in range(2):
-            client.streams[rank].busy = True
-            reply = await client.store("a", rank)
-            assert (reply.ok, len(reply.event)) == (True, 64)
-            assert client.streams[rank].waited == [EVENT]
-        assert await client.stage.lookup("a") == 0
-        assert client.counts().write_locked == 4
-        for stream in client.streams:
-            stream.busy = False
-        await client.settle()
-        assert client.counts().write_locked == 0
-        assert await client.stage.lookup("a") == 2
-        for rank in range(2):
-            reply = await client.retrieve("a", rank)
-            assert (reply.ok, len(reply.event)) == (True, 64)
-            pages = client.pages(rank)
-            assert np.array_equal(pages[:, :, TO], pages[:, :, FROM])
-        assert client.counts().read_locked == 4
-        await client.settle()
-        assert client.counts().read_locked == 0
-
-    play(scene)
+@pytest.mark.asyncio
+async def test_a_store_is_answered_before_it_is_visible_and_retrieved_after(client: Client) -> None:
+    for rank in range(2):
+        client.streams[rank].busy = True
+        reply = await client.store("a", rank)
+        assert (reply.ok, len(reply.event)) == (True, 64)
+        assert client.streams[rank].waited == [EVENT]
+    assert await client.stage.lookup("a") == 0
+    assert client.counts().write_locked == 4
+    for stream in client.streams:
+        stream.busy = False
+    await client.settle()
+    assert client.counts().write_locked == 0
+    assert await client.stage.lookup("a") == 2
+    for rank in range(2):
+        reply = await client.retrieve("a", rank)
+        assert (reply.ok, len(reply.event)) == (True, 64)
+        pages = client.pages(rank)
+        assert np.array_equal(pages[:, :, TO], pages[:, :, FROM])
+    assert client.counts().read_locked == 4
+    await client.settle()
+    assert client.counts().read_locked == 0
 
 
-def test_skipped_tokens_stay_as_they_are() -> None:
-    async def scene(client: Client) -> None:
-        for rank in range(2):
-            await client.store("a", rank)
-        await client.settle()
-        assert await client.stage.lookup("a") == 2
-        client.pages(0)[:, :, TO] = 7
-        assert (await client.retrieve("a", 0, skip=CHUNK + 2)).ok
-        pages = client.pages(0)
-        assert (pages[:, :, TO[:3]] == 7).all()
-        assert np.array_equal(pages[:, :, TO[3:]], pages[:, :, FROM[3:]])
-
-    play(scene)
+@pytest.mark.asyncio
+async def test_skipped_tokens_stay_as_they_are(client: Client) -> None:
+    for rank in range(2):
+        await client.store("a", rank)
+    await client.settle()
+    assert await client.stage.lookup("a") == 2
+    client.pages(0)[:, :, TO] = 7
+    assert (await client.retrieve("a", 0, skip=CHUNK + 2)).ok
+    pages = client.pages(0)
+    assert (pages[:, :, TO[:3]] == 7).all()
+    assert np.array_equal(pages[:, :, TO[3:]], pages[:, :, FROM[3:]])
 
 
-def test_with_nothing_to_do_the_answer_carries_an_event_all_the_same() -> None:
-    async def scene(client: Client) -> None:
-        await client.store("a")
-        await client.settle()
-        again = await client.store("a")
-        assert (again.ok, len(again.event)) == (True, 64)
-        client.stage.switch("full_l1")
-        full = await client.store("b")
-        assert (full.ok, len(full.event)) == (True, 64)
-        assert not client.stage.later
-        assert any("no room" in line for line in client.stage.lines)
-
-    play(scene)
+@pytest.mark.asyncio
+async def test_with_nothing_to_do_the_answer_carries_an_event_all_the_same(client: Client) -> None:
+    await client.store("a")
+    await client.settle()
+    again = await client.store("a")
+    assert (again.ok, len(again.event)) == (True, 64)
+    client.stage.switch("full_l1")
+    full = await client.store("b")
+    assert (full.ok, len(full.event)) == (True, 64)
+    assert not client.stage.later
+    assert any("no room" in line for line in client.stage.lines)
 
 
-def test_a_failure_without_work_on_the_device_has_no_event() -> None:
-    async def scene(client: Client) -> None:
-        call = client.stage.call
-        short = await call(Op.STORE, key("a", 0), 0, [FROM[:1]], EVENT)
-        outside = await call(Op.STORE, key("a", 0), 0, [[1, 2, 3, 99]], EVENT)
-        missing = await client.retrieve("a")
-        assert short == outside == missing == TransferResult(event=b"", ok=False)
-        assert not client.streams[0].waited
-
-    play(scene)
+@pytest.mark.asyncio
+async def test_a_failure_without_work_on_the_device_has_no_event(client: Client) -> None:
+    call = client.stage.call
+    short = await call(Op.STORE, key("a", 0), 0, [FROM[:1]], EVENT)
+    outside = await call(Op.STORE, key("a", 0), 0, [[1, 2, 3, 99]], EVENT)
+    missing = await client.retrieve("a")
+    assert short == outside == missing == TransferResult(event=b"", ok=False)
+    assert not client.streams[0].waited
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize("event", [b"", CPU_EVENT_STUB, EVENT + b"x", FOREIGN_EVENT])
-def test_a_request_with_a_useless_event_gets_no_answer(event: bytes) -> None:
-    async def scene(client: Client) -> None:
-        client.event = event
-        with pytest.raises(RefusalError, match=r"^an event handle of \d+ bytes|cannot be opened"):
-            await client.store("a")
-        assert client.counts().objects == 0
-        client.event = EVENT
-        for rank in range(2):
-            await client.store("a", rank)
-        await client.settle()
-        assert await client.stage.lookup("a") == 2
-        client.event = event
-        with pytest.raises(RefusalError):
-            await client.retrieve("a")
-        await client.stage.call(Op.FREE_LOOKUP_LOCKS, key("a", None), 2)
-        assert client.counts().read_locked == 0
-        assert not client.stage.later
-
-    play(scene)
+async def test_a_request_with_a_useless_event_gets_no_answer(client: Client, event: bytes) -> None:
+    client.event = event
+    with pytest.raises(RefusalError, match=r"^an event handle of \d+ bytes|cannot be opened"):
+        await client.store("a")
+    assert client.counts().objects == 0
+    client.event = EVENT
+    for rank in range(2):
+        await client.store("a", rank)
+    await client.settle()
+    assert await client.stage.lookup("a") == 2
+    client.event = event
+    with pytest.raises(RefusalError):
+        await client.retrieve("a")
+    await client.stage.call(Op.FREE_LOOKUP_LOCKS, key("a", None), 2)
+    assert client.counts().read_locked == 0
+    assert not client.stage.later
 
 
-def test_a_store_that_never_ends_is_dropped_and_its_memory_stays_taken(
+@pytest.mark.asyncio
+async def test_a_store_that_never_ends_is_dropped_and_its_memory_stays_taken(
+    client: Client,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def at_once(_: Any, is_done: Callable[[], bool], **__: Any) -> bool:
@@ -243,28 +231,27 @@ def test_a_store_that_never_ends_is_dropped_and_its_memory_stays_taken(
 
         return noted
 
-    async def scene(client: Client) -> None:
-        dropped = asyncio.Event()
-        used_bytes = client.counts().used_bytes
-        client.streams[0].busy = True
-        assert (await client.store("a")).ok
-        taken = client.counts().used_bytes
-        monkeypatch.setattr(client.stage.core.cache, "hold", note_hold(client, dropped))
-        late = asyncio.ensure_future(client.settle())
-        await dropped.wait()
-        assert client.counts().objects == 0
-        assert client.counts().used_bytes == taken > used_bytes
-        assert client.stage.core.registry.mapped[0].tenancy.users == 1  # type: ignore[union-attr]
-        client.streams[0].busy = False
-        await late
-        assert client.counts().used_bytes == used_bytes
-        assert client.stage.core.registry.mapped[0].tenancy.users == 0  # type: ignore[union-attr]
-        assert any(line.count("STORE: not done on the GPU 30 s") for line in client.stage.lines)
-
-    play(scene)
+    dropped = asyncio.Event()
+    used_bytes = client.counts().used_bytes
+    client.streams[0].busy = True
+    assert (await client.store("a")).ok
+    taken = client.counts().used_bytes
+    monkeypatch.setattr(client.stage.core.cache, "hold", note_hold(client, dropped))
+    late = asyncio.ensure_future(client.settle())
+    await dropped.wait()
+    assert client.counts().objects == 0
+    assert client.counts().used_bytes == taken > used_bytes
+    assert client.stage.core.registry.mapped[0].tenancy.users == 1  # type: ignore[union-attr]
+    client.streams[0].busy = False
+    await late
+    assert client.counts().used_bytes == used_bytes
+    assert client.stage.core.registry.mapped[0].tenancy.users == 0  # type: ignore[union-attr]
+    assert any(line.count("STORE: not done on the GPU 30 s") for line in client.stage.lines)
 
 
-def test_a_device_that_fails_after_the_reply_costs_the_store_and_no_more(
+@pytest.mark.asyncio
+async def test_a_device_that_fails_after_the_reply_costs_the_store_and_no_more(
+    client: Client,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def fail(*_: Any, **__: Any) -> bool:
@@ -272,33 +259,26 @@ def test_a_device_that_fails_after_the_reply_costs_the_store_and_no_more(
 
     monkeypatch.setattr(Watcher, "ended", fail)
 
-    async def scene(client: Client) -> None:
-        assert (await client.store("a")).ok
-        await client.settle()
-        assert client.counts().objects == 0
-        assert any("STORE: failed on the GPU" in line for line in client.stage.lines)
-
-    play(scene)
+    assert (await client.store("a")).ok
+    await client.settle()
+    assert client.counts().objects == 0
+    assert any("STORE: failed on the GPU" in line for line in client.stage.lines)
 
 
-def test_memory_is_unmapped_when_the_last_transfer_has_ended() -> None:
-    async def scene(client: Client) -> None:
-        gone = threading.Event()
-        memory = np.zeros(SIZE, dtype=np.uint16)
-        instance, stream = cpu_instance(
-            memory, [cuda_handle(SHAPE)], chunk_size=CHUNK, unmap=gone.set
-        )
-        client.stage.core.registry.mapped[7] = instance
-        reply = await client.stage.call(Op.STORE, key("a", 0), 7, [FROM], EVENT)
-        assert reply.ok
-        assert await client.stage.call(Op.UNREGISTER_KV_CACHE, 7) is VOID
-        assert not gone.is_set()
-        assert 7 not in client.stage.core.registry.mapped
-        await client.settle()
-        assert gone.wait(WITHIN_S)
-        assert stream.is_idle()
-
-    play(scene)
+@pytest.mark.asyncio
+async def test_memory_is_unmapped_when_the_last_transfer_has_ended(client: Client) -> None:
+    gone = threading.Event()
+    memory = np.zeros(SIZE, dtype=np.uint16)
+    instance, stream = cpu_instance(memory, [cuda_handle(SHAPE)], chunk_size=CHUNK, unmap=gone.set)
+    client.stage.core.registry.mapped[7] = instance
+    reply = await client.stage.call(Op.STORE, key("a", 0), 7, [FROM], EVENT)
+    assert reply.ok
+    assert await client.stage.call(Op.UNREGISTER_KV_CACHE, 7) is VOID
+    assert not gone.is_set()
+    assert 7 not in client.stage.core.registry.mapped
+    await client.settle()
+    assert gone.wait(WITHIN_S)
+    assert stream.is_idle()
 
 
 def test_memory_that_a_stream_may_still_touch_stays_mapped() -> None:
@@ -336,108 +316,103 @@ def ended(instance: CudaInstance) -> None:
     instance.gone.result(WITHIN_S)
 
 
-def test_digests_wait_for_what_is_under_way_and_no_longer_than_the_server_runs() -> None:
-    async def scene(client: Client) -> None:
-        core, stream = client.stage.core, client.streams[0]
-        instance = core.registry.mapped[0]
-        assert isinstance(instance, CudaInstance)
+@pytest.mark.asyncio
+async def test_digests_wait_for_what_is_under_way_and_no_longer_than_the_server_runs(
+    client: Client,
+) -> None:
+    core, stream = client.stage.core, client.streams[0]
+    instance = core.registry.mapped[0]
+    assert isinstance(instance, CudaInstance)
 
-        async def digest() -> int:
-            return await hashed(core, instance, lambda layers, _, size: len(layers) + size, [1], 2)
+    async def digest() -> int:
+        return await hashed(core, instance, lambda layers, _, size: len(layers) + size, [1], 2)
 
-        assert await digest() == LAYERS + 2
-        stream.busy = True
-        # Each has a thread of its own to wait in, or none: all others are served.
-        waiting = [asyncio.ensure_future(digest()) for _ in range(2 * MAX_HASHERS)]
-        await asyncio.sleep(0.01)
-        other = core.registry.mapped[1]
-        assert isinstance(other, CudaInstance)
-        assert await asyncio.wait_for(
-            hashed(core, other, lambda layers, _, size: size, [1], 2), WITHIN_S
-        )
-        core.cuda.stop_waiting()
-        for answer in await asyncio.gather(*waiting, return_exceptions=True):
-            assert isinstance(answer, RefusalError)
-            assert str(answer).startswith("the GPU is still busy")
-
-    play(scene)
-
-
-def test_stores_that_never_end_keep_nobody_else_waiting() -> None:
-    async def scene(client: Client) -> None:
-        client.streams[0].busy = True
-        for number in range(40):
-            assert (await client.store(chr(ord("A") + number), 0)).ok
-        late = [asyncio.ensure_future(coroutine) for coroutine in client.stage.later]
-        client.stage.later.clear()
-        await asyncio.sleep(0.01)
-        assert (await client.store("a", 1)).ok
-        await asyncio.wait_for(client.settle(), WITHIN_S)
-        assert client.counts().write_locked == 40 * 2
-        client.streams[0].busy = False
-        await asyncio.gather(*late)
-        assert client.counts().write_locked == 0
-
-    play(scene)
+    assert await digest() == LAYERS + 2
+    stream.busy = True
+    # Each has a thread of its own to wait in, or none: all others are served.
+    waiting = [asyncio.ensure_future(digest()) for _ in range(2 * MAX_HASHERS)]
+    await asyncio.sleep(0.01)
+    other = core.registry.mapped[1]
+    assert isinstance(other, CudaInstance)
+    assert await asyncio.wait_for(
+        hashed(core, other, lambda layers, _, size: size, [1], 2), WITHIN_S
+    )
+    core.cuda.stop_waiting()
+    for answer in await asyncio.gather(*waiting, return_exceptions=True):
+        assert isinstance(answer, RefusalError)
+        assert str(answer).startswith("the GPU is still busy")
 
 
-def test_a_call_that_is_stuck_in_cuda_keeps_nobody_else_waiting() -> None:
+@pytest.mark.asyncio
+async def test_stores_that_never_end_keep_nobody_else_waiting(client: Client) -> None:
+    client.streams[0].busy = True
+    for number in range(40):
+        assert (await client.store(chr(ord("A") + number), 0)).ok
+    late = [asyncio.ensure_future(coroutine) for coroutine in client.stage.later]
+    client.stage.later.clear()
+    await asyncio.sleep(0.01)
+    assert (await client.store("a", 1)).ok
+    await asyncio.wait_for(client.settle(), WITHIN_S)
+    assert client.counts().write_locked == 40 * 2
+    client.streams[0].busy = False
+    await asyncio.gather(*late)
+    assert client.counts().write_locked == 0
+
+
+@pytest.mark.asyncio
+async def test_a_call_that_is_stuck_in_cuda_keeps_nobody_else_waiting(client: Client) -> None:
     release = threading.Event()
 
-    async def scene(client: Client) -> None:
-        stream = client.streams[0]
-        plainly = stream.wait_for
+    stream = client.streams[0]
+    plainly = stream.wait_for
 
-        def stuck(handle: bytes) -> None:
-            assert release.wait(WITHIN_S)
-            plainly(handle)
+    def stuck(handle: bytes) -> None:
+        assert release.wait(WITHIN_S)
+        plainly(handle)
 
-        stream.wait_for = stuck  # type: ignore[method-assign]
-        names = [chr(ord("A") + number) for number in range(40)]
-        stores = [asyncio.ensure_future(client.store(name, 0)) for name in names]
-        await asyncio.sleep(0.01)
-        assert (await asyncio.wait_for(client.store("a", 1), WITHIN_S)).ok
-        await client.settle()
-        release.set()
-        assert all(reply.ok for reply in await asyncio.gather(*stores))
-        await client.settle()
-
-    play(scene)
+    stream.wait_for = stuck  # type: ignore[method-assign]
+    names = [chr(ord("A") + number) for number in range(40)]
+    stores = [asyncio.ensure_future(client.store(name, 0)) for name in names]
+    await asyncio.sleep(0.01)
+    assert (await asyncio.wait_for(client.store("a", 1), WITHIN_S)).ok
+    await client.settle()
+    release.set()
+    assert all(reply.ok for reply in await asyncio.gather(*stores))
+    await client.settle()
 
 
-def test_a_client_has_so_many_transfers_under_way_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.asyncio
+async def test_a_client_has_so_many_transfers_under_way_at_most(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cudaops, "MAX_UNDER_WAY", 3)
 
-    async def scene(client: Client) -> None:
-        for name in "xy":
-            await client.store(name, 0)
-        with pytest.raises(RefusalError, match=r"^a client has 3 transfers under way$"):
-            await client.store("z", 0)
-        assert client.counts().write_locked == 4
-        await client.settle()
-        assert (await client.store("z", 0)).ok
-        await client.settle()
-
-    play(scene)
+    for name in "xy":
+        await client.store(name, 0)
+    with pytest.raises(RefusalError, match=r"^a client has 3 transfers under way$"):
+        await client.store("z", 0)
+    assert client.counts().write_locked == 4
+    await client.settle()
+    assert (await client.store("z", 0)).ok
+    await client.settle()
 
 
-def test_a_client_whose_memory_cannot_be_unmapped_yet_is_answered_all_the_same(
+@pytest.mark.asyncio
+async def test_a_client_whose_memory_cannot_be_unmapped_yet_is_answered_all_the_same(
+    client: Client,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(cudaops, "_RETIRE_WITHIN_NS", NS_PER_S // 20)
 
-    async def scene(client: Client) -> None:
-        instance = client.stage.core.registry.mapped[0]
-        assert isinstance(instance, CudaInstance)
-        client.streams[0].busy = True
-        assert await client.stage.call(Op.UNREGISTER_KV_CACHE, 0) is VOID
-        assert any("GPU memory stays mapped" in line for line in client.stage.lines)
-        assert client.stage.core.cuda.leaving.count == 1
-        client.streams[0].busy = False
-        client.stage.core.cuda.leaving.retry()
-        ended(instance)
-
-    play(scene)
+    instance = client.stage.core.registry.mapped[0]
+    assert isinstance(instance, CudaInstance)
+    client.streams[0].busy = True
+    assert await client.stage.call(Op.UNREGISTER_KV_CACHE, 0) is VOID
+    assert any("GPU memory stays mapped" in line for line in client.stage.lines)
+    assert client.stage.core.cuda.leaving.count == 1
+    client.streams[0].busy = False
+    client.stage.core.cuda.leaving.retry()
+    ended(instance)
 
 
 class Memory:
@@ -495,71 +470,88 @@ def registration(instance_id: int, layers: int = LAYERS) -> tuple[Any, ...]:
     return instance_id, handles, "m", 2, "vllm", {"kv_layout": "NHD"}, []
 
 
-def with_runtime(scene: Callable[[Stage, Runtime], Awaitable[None]], layers: int = LAYERS) -> None:
-    async def main() -> None:
-        with empty_stage() as stage:
-            runtime = Runtime(np.arange(SIZE * layers, dtype=np.uint16))
-            core = replace(stage.core, cuda=runtime)
-            stage.handlers.update(MappedOps(core, stage.later.append).table())
-            stage.core = core
-            await scene(stage, runtime)
-            runtime.close()
-
-    asyncio.run(main())
-
-
-def test_a_gpu_client_registers_once_and_is_unmapped_when_it_leaves() -> None:
-    async def scene(stage: Stage, runtime: Runtime) -> None:
-        before = runtime.memory.copy()
-        for _ in range(2):
-            assert await stage.call(Op.REGISTER_KV_CACHE, *registration(1)) is VOID
-        assert len(runtime.opened) == 1
-        assert stage.lines == ["embedded server: L1 is not pinned"]
-        instance = stage.core.registry.mapped[1]
-        assert isinstance(instance, CudaInstance)
-        assert instance.dtypes == ("float16", "float16")
-        assert (await stage.call(Op.STORE, key("a", 0), 1, [FROM], EVENT)).ok
-        assert np.array_equal(runtime.memory, before)
-        while stage.later:
-            await stage.later.pop()
-        assert await stage.call(Op.UNREGISTER_KV_CACHE, 1) is VOID
-        assert runtime.unmapped == runtime.opened
-        assert not stage.core.registry.mapped
-
-    with_runtime(scene)
+@asynccontextmanager
+async def with_runtime(layers: int = LAYERS) -> AsyncIterator[tuple[Stage, Runtime]]:
+    """A server that opens clients' memory on the host."""
+    with empty_stage() as stage:
+        runtime = Runtime(np.arange(SIZE * layers, dtype=np.uint16))
+        core = replace(stage.core, cuda=runtime)
+        stage.handlers.update(MappedOps(core, stage.later.append).table())
+        stage.core = core
+        yield stage, runtime
+        runtime.close()
 
 
-def test_of_two_registrations_at_once_one_stays() -> None:
-    async def scene(stage: Stage, runtime: Runtime) -> None:
-        calls = [stage.call(Op.REGISTER_KV_CACHE, *registration(1)) for _ in range(2)]
-        assert await asyncio.gather(*calls) == [VOID, VOID]
-        assert len(runtime.opened) == 2
-        await all_unmapped(runtime, 1)
-        (kept,) = [memory for memory in runtime.opened if memory is not runtime.unmapped[0]]
-        await stage.call(Op.UNREGISTER_KV_CACHE, 1)
-        assert runtime.unmapped[1] is kept
-
-    with_runtime(scene)
+@pytest_asyncio.fixture
+async def served() -> AsyncIterator[tuple[Stage, Runtime]]:
+    """Give a server that opens the memory of clients with the usual layers."""
+    async with with_runtime() as served:
+        yield served
 
 
-def test_a_registration_for_which_there_is_no_room_any_more_is_not_acknowledged(
+@pytest.fixture
+def stage(served: tuple[Stage, Runtime]) -> Stage:
+    """Give that server's stage."""
+    return served[0]
+
+
+@pytest.fixture
+def runtime(served: tuple[Stage, Runtime]) -> Runtime:
+    """Give what opens the memory of its clients."""
+    return served[1]
+
+
+@pytest.mark.asyncio
+async def test_a_gpu_client_registers_once_and_is_unmapped_when_it_leaves(
+    stage: Stage, runtime: Runtime
+) -> None:
+    before = runtime.memory.copy()
+    for _ in range(2):
+        assert await stage.call(Op.REGISTER_KV_CACHE, *registration(1)) is VOID
+    assert len(runtime.opened) == 1
+    assert stage.lines == ["embedded server: L1 is not pinned"]
+    instance = stage.core.registry.mapped[1]
+    assert isinstance(instance, CudaInstance)
+    assert instance.dtypes == ("float16", "float16")
+    assert (await stage.call(Op.STORE, key("a", 0), 1, [FROM], EVENT)).ok
+    assert np.array_equal(runtime.memory, before)
+    while stage.later:
+        await stage.later.pop()
+    assert await stage.call(Op.UNREGISTER_KV_CACHE, 1) is VOID
+    assert runtime.unmapped == runtime.opened
+    assert not stage.core.registry.mapped
+
+
+@pytest.mark.asyncio
+async def test_of_two_registrations_at_once_one_stays(stage: Stage, runtime: Runtime) -> None:
+    calls = [stage.call(Op.REGISTER_KV_CACHE, *registration(1)) for _ in range(2)]
+    assert await asyncio.gather(*calls) == [VOID, VOID]
+    assert len(runtime.opened) == 2
+    await all_unmapped(runtime, 1)
+    (kept,) = [memory for memory in runtime.opened if memory is not runtime.unmapped[0]]
+    await stage.call(Op.UNREGISTER_KV_CACHE, 1)
+    assert runtime.unmapped[1] is kept
+
+
+@pytest.mark.asyncio
+async def test_a_registration_for_which_there_is_no_room_any_more_is_not_acknowledged(
+    stage: Stage,
+    runtime: Runtime,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("benchserver.refserver.registry.MAX_INSTANCES", 1)
 
-    async def scene(stage: Stage, runtime: Runtime) -> None:
-        calls = [stage.call(Op.REGISTER_KV_CACHE, *registration(i)) for i in (1, 2)]
-        answers = await asyncio.gather(*calls, return_exceptions=True)
-        assert sorted(isinstance(answer, RefusalError) for answer in answers) == [False, True]
-        assert len(runtime.opened) == 2
-        await all_unmapped(runtime, 1)
-        assert len(stage.core.registry.mapped) == 1
-
-    with_runtime(scene)
+    calls = [stage.call(Op.REGISTER_KV_CACHE, *registration(i)) for i in (1, 2)]
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert sorted(isinstance(answer, RefusalError) for answer in answers) == [False, True]
+    assert len(runtime.opened) == 2
+    await all_unmapped(runtime, 1)
+    assert len(stage.core.registry.mapped) == 1
 
 
-def test_memory_that_turns_out_to_be_useless_is_unmapped() -> None:
-    async def scene(stage: Stage, runtime: Runtime) -> None:
+@pytest.mark.asyncio
+async def test_memory_that_turns_out_to_be_useless_is_unmapped() -> None:
+    async with with_runtime(layers=LAYERS + 1) as (stage, runtime):
         args = registration(1, layers=LAYERS + 1)
         with pytest.raises(
             RefusalError, match=r"instance 1: (the KV tensors cannot be used|kernels on)"
@@ -569,20 +561,18 @@ def test_memory_that_turns_out_to_be_useless_is_unmapped() -> None:
         assert runtime.unmapped == runtime.opened
         assert not stage.core.registry.mapped
 
-    with_runtime(scene, layers=LAYERS + 1)
 
-
-def test_a_silent_gpu_client_is_unmapped_with_the_others() -> None:
-    async def scene(stage: Stage, runtime: Runtime) -> None:
-        await stage.call(Op.REGISTER_KV_CACHE, *registration(1))
-        registry = stage.core.registry
-        assert registry.stale(3600 * NS_PER_S) == ([], [])
-        assert registry.stale(3601 * NS_PER_S) == ([1], [])
-        registry.remove_mapped(1)
-        await all_unmapped(runtime, 1)
-        assert runtime.unmapped == runtime.opened
-
-    with_runtime(scene)
+@pytest.mark.asyncio
+async def test_a_silent_gpu_client_is_unmapped_with_the_others(
+    stage: Stage, runtime: Runtime
+) -> None:
+    await stage.call(Op.REGISTER_KV_CACHE, *registration(1))
+    registry = stage.core.registry
+    assert registry.stale(3600 * NS_PER_S) == ([], [])
+    assert registry.stale(3601 * NS_PER_S) == ([1], [])
+    registry.remove_mapped(1)
+    await all_unmapped(runtime, 1)
+    assert runtime.unmapped == runtime.opened
 
 
 FAULTS = [
@@ -632,45 +622,47 @@ async def two_sequences(client: Client, fault: str) -> dict[str, Any]:
     return shown
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_does_on_a_gpu_what_it_does_on_the_host(fault: str) -> None:
-    with host_client() as client:
-        on_host = asyncio.run(two_sequences(client, fault))
+async def test_a_fault_does_on_a_gpu_what_it_does_on_the_host(fault: str) -> None:
+    async with host_client() as client:
+        on_host = await two_sequences(client, fault)
     with gpu_client() as client:
-        on_gpu = asyncio.run(two_sequences(client, fault))
+        on_gpu = await two_sequences(client, fault)
     assert on_host.keys() == on_gpu.keys()
     for name, value in on_host.items():
         assert np.array_equal(on_gpu[name], value), name
     assert sum(on_host["fired"]) > 0
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize("fault", ["drop_store", "stuck_store", "late_read"])
-def test_an_early_acknowledgement_carries_an_event_that_has_completed(fault: str) -> None:
-    async def scene(client: Client) -> None:
-        client.stage.switch(fault)
-        reply = await client.store("a")
-        assert (reply.ok, len(reply.event)) == (True, 64)
-        assert int.from_bytes(reply.event, "big") == client.streams[0].recorded == 1
+async def test_an_early_acknowledgement_carries_an_event_that_has_completed(
+    client: Client, fault: str
+) -> None:
+    client.stage.switch(fault)
+    reply = await client.store("a")
+    assert (reply.ok, len(reply.event)) == (True, 64)
+    assert int.from_bytes(reply.event, "big") == client.streams[0].recorded == 1
 
-    play(scene)
 
-
+@pytest.mark.asyncio
 @pytest.mark.parametrize("op", [Op.STORE, Op.RETRIEVE])
-def test_transfers_of_the_wrong_shape_are_refused_as_on_the_host(op: Op) -> None:
-    async def scene(client: Client) -> None:
-        rest = () if op is Op.STORE else (0,)
-        with pytest.raises(RefusalError, match="2 block id lists for 1 groups"):
-            await client.stage.call(op, key("a", 0), 0, [FROM, FROM], EVENT, *rest)
-        unknown = await client.stage.call(op, key("a", 0), 99, [FROM], b"", *rest)
-        assert unknown == TransferResult(event=b"", ok=False)
+async def test_transfers_of_the_wrong_shape_are_refused_as_on_the_host(
+    client: Client, op: Op
+) -> None:
+    rest = () if op is Op.STORE else (0,)
+    with pytest.raises(RefusalError, match="2 block id lists for 1 groups"):
+        await client.stage.call(op, key("a", 0), 0, [FROM, FROM], EVENT, *rest)
+    unknown = await client.stage.call(op, key("a", 0), 99, [FROM], b"", *rest)
+    assert unknown == TransferResult(event=b"", ok=False)
 
-    play(scene)
 
-
-def test_the_status_of_a_gpu_client_is_that_of_any_other() -> None:
+@pytest.mark.asyncio
+async def test_the_status_of_a_gpu_client_is_that_of_any_other() -> None:
     from benchserver.refserver.front.status import status_document
 
-    with host_client() as client:
+    async with host_client() as client:
         on_host = status_document(client.stage.core)
     with gpu_client() as client:
         assert isinstance(client.stage.core.registry.mapped[0], CudaInstance)

@@ -59,7 +59,8 @@ async def until(count: int, admission: Admission) -> None:
     raise AssertionError(f"{admission.count} are connected, expected {count}")
 
 
-def test_who_is_too_much_is_turned_away_and_a_place_that_is_free_is_given() -> None:
+@pytest.mark.asyncio
+async def test_who_is_too_much_is_turned_away_and_a_place_that_is_free_is_given() -> None:
     async def scene(admission: Admission, port: int) -> None:
         watching = asyncio.create_task(admission.run(port))
         async with AsyncExitStack() as stack:
@@ -85,5 +86,5 @@ def test_who_is_too_much_is_turned_away_and_a_place_that_is_free_is_given() -> N
 
     lines: list[str] = []
     with admitting(2, lines) as (admission, port):
-        asyncio.run(asyncio.wait_for(scene(admission, port), WITHIN_S))
+        await asyncio.wait_for(scene(admission, port), WITHIN_S)
     assert lines[0].startswith("embedded server: 2 clients are connected; turned away: ")
