@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from benchserver.clock import NS_PER_S, VirtualClock
+from benchserver.clock import NS_PER_S, VirtualClock, idle
 from benchserver.errors import UsageError
 from benchserver.refserver.faults.table import FAULTS
 from benchserver.refserver.faults.tierfaults import AlteredTier
@@ -87,7 +87,7 @@ async def look(stage: Stage) -> int:
     """Look up, and poll as a client does, until there is a result."""
     hits = await stage.lookup("a")
     while hits is VOID:
-        await asyncio.sleep(0)
+        await idle()
         hits = await stage.call(Op.QUERY_PREFETCH_STATUS, "a")
     return int(hits)
 
