@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from benchserver.tasks import Threads
 
 if TYPE_CHECKING:
     from benchserver.config import TransferChoice
+    from benchserver.stage.pools import Pools
     from benchserver.stage.workforce import Workforce
 
 
@@ -41,7 +41,7 @@ class Hiring:
         nonce: bytes,
         clock: Clock,
         threads: Threads,
-        cancel: threading.Event,
+        make_pools: Callable[[Geometry], Pools],
         note: Callable[[str], None],
     ) -> None:
         """What becomes known is written into `server`, what is opened into `opened`."""
@@ -52,7 +52,7 @@ class Hiring:
         self._nonce = nonce
         self._clock = clock
         self._threads = threads
-        self._cancel = cancel
+        self._make_pools = make_pools
         self._note = note
 
     async def hire(self, met: Met, geometry: Geometry, turns: range) -> Crew:
@@ -105,7 +105,7 @@ class Hiring:
             nonce=self._nonce,
             clock=self._clock,
             executor=self._threads,
-            cancel=self._cancel,
+            pools=self._make_pools(geometry),
         )
         connections = self._opened.connections
         await force.build(

@@ -21,6 +21,7 @@ from benchserver.stage.alive import AliveCheck
 from benchserver.stage.condition import Condition
 from benchserver.stage.connections import Reach
 from benchserver.stage.opened import Opened
+from benchserver.stage.outside import Outside
 from protocol.dialect import Dialect
 from protocol.ops import Op
 
@@ -59,13 +60,13 @@ class Meeting:
         self._clock = clock
         self._note = note
 
-    async def meet(self, reach: Reach) -> Met:
+    async def meet(self, outside: Outside) -> Met:
         """Reach the server, learn its release and its chunk size.
 
         Raises FatalError or UsageError.
         """
-        await self._reach(reach)
-        http = self._opened.http = self._http()
+        await self._reach(outside.reach)
+        http = self._opened.http = outside.http(self._config)
         dialect = await self._release(http)
         connection = self._opened.connections.open(dialect, rank=0)
         alive = self._opened.connections.alive = AliveCheck(connection, http, self._clock)
@@ -96,15 +97,6 @@ class Meeting:
         config = self._config
         self._note(f"Connecting to LMCache MP Server at {config.rpc_url} (mode={config.mode}) ...")
         self._opened.connections.reached(await reach(config, self._clock))
-
-    def _http(self) -> HttpApi:
-        config = self._config
-        return HttpApi(
-            config.http_url,
-            timeout_s=config.timeout_s,
-            token=config.http_token,
-            ca=config.http_ca,
-        )
 
     async def _release(self, http: HttpApi) -> Dialect:
         """Learn the release, as said, as the server's version says, or by harmless questions."""

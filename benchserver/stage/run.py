@@ -26,15 +26,17 @@ from benchserver.errors import (
     WorkCancelledError,
     one_line,
 )
+from benchserver.geometry import Geometry
 from benchserver.limits import shortage
 from benchserver.reporter import Reporter
 from benchserver.result import RunResult, ServerFacts
 from benchserver.stage.audit import explain_missing
 from benchserver.stage.book import Book
-from benchserver.stage.connections import Connections, Reach, reach_zmq
+from benchserver.stage.connections import Connections
 from benchserver.stage.leaving import Leaving
 from benchserver.stage.meeting import Meeting, Met
 from benchserver.stage.opened import Opened
+from benchserver.stage.outside import Outside
 from benchserver.stage.scenario import Scenario
 from benchserver.stage.stage import Crew, Stage
 from benchserver.tasks import Threads, cancel_and_wait, run_beside, wait_first
@@ -42,6 +44,7 @@ from benchserver.tasks import Threads, cancel_and_wait, run_beside, wait_first
 if TYPE_CHECKING:
     from benchserver.stage.heartbeat import Heartbeat
     from benchserver.stage.hiring import Hiring
+    from benchserver.stage.pools import Pools
 
 _HOST_THREADS = 4
 _GPU_THREADS = 16
@@ -80,18 +83,15 @@ class Run:
         clock: Clock,
         stop: asyncio.Event,
         cancel: threading.Event,
-        reach: Reach = reach_zmq,
+        outside: Outside | None = None,
     ) -> None:
-        """`stop` asks for a clean end; `cancel` is shared with the worker threads.
-
-        `reach` finds the server, by whatever transport it is spoken to.
-        """
+        """`stop` asks for a clean end; `cancel` is shared with the worker threads."""
         self._config = config
         self._scenario = scenario
         self._clock = clock
         self._stop = stop
         self._cancel = cancel
-        self._reach = reach
+        self._outside = outside or Outside()
         self._server = ServerFacts(rpc_url=config.rpc_url, http_url=config.http_url)
         self._book = Book(scenario.traits, reporter)
         self._opened = Opened(connections=Connections(clock=clock, ledger=self._book.ledger))
@@ -152,7 +152,7 @@ class Run:
             clock=self._clock,
             note=self._book.reporter.note,
         )
-        met = await meeting.meet(self._reach)
+        met = await meeting.meet(self._outside)
         traits, chunk_tokens = self._scenario.traits, self._server.chunk_tokens
         if not traits.workers:
             await met.condition.look_before(chunk_tokens, None)
@@ -181,9 +181,12 @@ class Run:
             nonce=self._nonce,
             clock=self._clock,
             threads=self.threads,
-            cancel=self._cancel,
+            make_pools=self._make_pools,
             note=self._book.reporter.note,
         )
+
+    def _make_pools(self, geometry: Geometry) -> Pools:
+        return self._outside.pools(self._config, geometry, self._nonce, self._cancel)
 
     def _stage(self, met: Met, crew: Crew | None) -> Stage:
         return Stage(
@@ -298,7 +301,7 @@ class Run:
         return RunResult(
             config=self._config,
             server=self._server,
-            devices=() if force is None else tuple(force.devices),
+            devices=() if force is None else force.devices,
             ledger=book.ledger,
             measures=book.measures,
             sequences_ok=book.counts[Verdict.VALID],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,18 +20,14 @@ from benchserver.errors import FatalError, WorkCancelledError, one_line
 from benchserver.geometry import Geometry
 from benchserver.kv.blocks import PLACES, BlockPlan
 from benchserver.kv.evidence import EvidenceKind
-from benchserver.kv.host.pool import HostPool
-from benchserver.kv.host.segment import SharedSegment, require_room
-from benchserver.kv.layout import place_tensors
-from benchserver.kv.pattern import GroupPattern, content_seed, group_patterns
 from benchserver.kv.placement import RankDevice
 from benchserver.kv.pool import KvPool
-from benchserver.shmnames import segment_name
+from benchserver.stage.pools import Pools, kv_rank
 from benchserver.tasks import gather_all, in_thread
 from protocol.errors import LocalProtocolError
 
 if TYPE_CHECKING:
-    from benchserver.kv.gpu.lanes import Lanes
+    pass
 
 
 class UnregisteredError(FatalError):
@@ -55,7 +51,7 @@ class Workforce:
         nonce: bytes,
         clock: Clock,
         executor: Executor,
-        cancel: threading.Event,
+        pools: Pools,
     ) -> None:
         """`served` is the server's transfer mode by its own word, or "" if it is not known."""
         self._config = config
@@ -65,45 +61,26 @@ class Workforce:
         self._nonce = nonce
         self._clock = clock
         self._executor = executor
-        self._cancel = cancel
+        self._source = pools
         self._pools: list[KvPool] = []
         self._closed = False
         self._pools_lock = threading.Lock()
         """For `_closed` and additions to `_pools`, which threads make."""
-        self._lanes: Lanes | None = None
         self._registered: list[Worker] = []
         self.workers: list[Worker] = []
-        self.devices: list[RankDevice] = []
-        """Each rank's GPU, once the pools are built; none on the host."""
-        self.slow_kernels = ""
-        """Why content on GPUs is not written and compared by compiled kernels, if it is not."""
 
     async def build(self, open_rpc: Callable[[int], Connection], turns: range) -> None:
         """Allocate every rank's pool, before anything is registered, and touch blocks of `turns`.
 
         Raises FatalError if the memory for all of them is not there.
         """
-        config = self._config
-        await self._require_room()
-        patterns = group_patterns(content_seed(config.seed, config.cache_salt), config.spec)
-        for rank in range(config.tp_size):
-            pool = await in_thread(self._executor, partial(self._add_pool, rank, patterns))
+        await in_thread(self._executor, self._source.require)
+        for rank in range(self._config.tp_size):
+            pool = await in_thread(self._executor, partial(self._add_pool, rank))
             self.workers.append(self._make_worker(rank, open_rpc(rank), pool))
         await gather_all(
             in_thread(self._executor, partial(self._touch, w, turns)) for w in self.workers
         )
-
-    async def _require_room(self) -> None:
-        """Look whether all pools fit, before the first is made; on GPUs, say which lies where."""
-        config, nbytes = self._config, place_tensors(self._config.spec)[1]
-        if config.mode == "cpu":
-            require_room(config.tp_size * nbytes)
-            return
-        # Loaded here, and in a thread: only GPU pools need torch, which takes seconds.
-        from benchserver.kv.gpu.making import assign_devices
-
-        assign = partial(assign_devices, config.tp_size, nbytes)
-        self.devices = await in_thread(self._executor, assign)
 
     async def register(self) -> None:
         """Register every worker; UnregisteredError if the server does not answer one."""
@@ -114,6 +91,16 @@ class Workforce:
         timeout_ns = min(timeout_ns, int(self._config.timeout_s * NS_PER_S))
         done = await gather_all(self._unregister(worker, timeout_ns) for worker in self._registered)
         return [text for text in done if text]
+
+    @property
+    def devices(self) -> tuple[RankDevice, ...]:
+        """Return each rank's GPU, once the pools are built; none on the host."""
+        return tuple(self._source.devices)
+
+    @property
+    def slow_kernels(self) -> str:
+        """Return why content on GPUs is not written and compared by compiled kernels, or ""."""
+        return self._source.slow_kernels
 
     @property
     def transports(self) -> set[str]:
@@ -147,12 +134,12 @@ class Workforce:
             for closed in done:
                 closed.result()
 
-    def _add_pool(self, rank: int, patterns: Sequence[GroupPattern]) -> KvPool:
+    def _add_pool(self, rank: int) -> KvPool:
         """Make a rank's pool, and keep it in mind; blocks.
 
-        Nobody may wait for it any more: then it is closed here.
+        If the run was cancelled meanwhile, nobody waits for it any more: close it here.
         """
-        pool = self._make_pool(rank, patterns)
+        pool = self._source.make(rank)
         with self._pools_lock:
             if not self._closed:
                 self._pools.append(pool)
@@ -160,48 +147,11 @@ class Workforce:
         pool.close()
         raise WorkCancelledError
 
-    def _make_pool(self, rank: int, patterns: Sequence[GroupPattern]) -> KvPool:
-        """Return a rank's pool; blocks."""
-        config = self._config
-        blocks_per_chunk = self._geometry.blocks_per_chunk
-        if config.mode == "gpu":
-            from benchserver.kv.gpu.lanes import Lanes
-            from benchserver.kv.gpu.making import make_pool
-
-            self._lanes = self._lanes or Lanes()
-            pool = make_pool(
-                config.spec,
-                patterns,
-                self.devices[rank],
-                ipc=config.cuda_ipc,
-                content_rank=self._kv_rank(rank),
-                ranks=config.tp_size,
-                blocks_per_chunk=blocks_per_chunk,
-                cancel=self._cancel,
-                lanes=self._lanes,
-            )
-            self.slow_kernels = self.slow_kernels or pool.kernels_note
-            return pool
-        return HostPool(
-            SharedSegment(place_tensors(config.spec)[1], self._cancel),
-            config.spec,
-            patterns,
-            shm_name=segment_name(self._nonce.hex(), rank),
-            content_rank=self._kv_rank(rank),
-            ranks=config.tp_size,
-            blocks_per_chunk=blocks_per_chunk,
-            cancel=self._cancel,
-        )
-
-    def _kv_rank(self, rank: int) -> int:
-        """Return whose objects a rank stores and retrieves."""
-        return 0 if self._config.is_mla else rank
-
     def _make_worker(self, rank: int, rpc: Connection, pool: KvPool) -> Worker:
         instance = instance_id(int.from_bytes(self._nonce, "big"), rank)
         return Worker(
             rank=rank,
-            kv_rank=self._kv_rank(rank),
+            kv_rank=kv_rank(self._config, rank),
             instance_id=instance,
             rpc=rpc,
             pool=pool,
@@ -260,7 +210,7 @@ class Workforce:
             )
 
     def _where(self, rank: int) -> str:
-        device = self.devices[rank]
+        device = self._source.devices[rank]
         return f"cuda:{device.number} ({device.uuid})"
 
     async def _register(self, worker: Worker) -> None:
@@ -298,9 +248,10 @@ class Workforce:
             if self._config.cuda_ipc == "torch"
             else ""
         )
+        uuid = self._source.devices[rank].uuid
         return (
-            f"it must run on this host, as this user, see the GPU {self.devices[rank].uuid}, and "
-            f"be able to open our CUDA IPC handles{container}"
+            f"it must run on this host, as this user, see the GPU {uuid}, and be able to open our "
+            f"CUDA IPC handles{container}"
         )
 
     async def _unregister(self, worker: Worker, timeout_ns: int) -> str:

@@ -1,0 +1,48 @@
+"""What a run takes from outside itself: a server's connections, its HTTP API, memory.
+
+The defaults are the real ones; tests give others, and need neither a server nor shared memory.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from benchserver.client.http import HttpApi
+from benchserver.config import RunConfig
+from benchserver.geometry import Geometry
+from benchserver.stage.connections import Reach, reach_zmq
+
+if TYPE_CHECKING:
+    from benchserver.stage.pools import Pools
+
+
+def open_http(config: RunConfig) -> HttpApi:
+    """Return the HTTP API at --url; nothing is sent yet."""
+    return HttpApi(
+        config.http_url,
+        timeout_s=config.timeout_s,
+        token=config.http_token,
+        ca=config.http_ca,
+    )
+
+
+def load_pools(
+    config: RunConfig, geometry: Geometry, nonce: bytes, cancel: threading.Event
+) -> Pools:
+    """Return the pools that a configuration asks for."""
+    # Loaded here: the first call to a server does not wait for numpy.
+    from benchserver.stage.pools import make_pools
+
+    return make_pools(config, geometry, nonce, cancel)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    """`pools` is given the configuration, the geometry, the run's nonce, and what cancels work."""
+
+    reach: Reach = reach_zmq
+    http: Callable[[RunConfig], HttpApi] = open_http
+    pools: Callable[[RunConfig, Geometry, bytes, threading.Event], Pools] = load_pools

@@ -1,0 +1,130 @@
+"""Where the KV memory of all ranks comes from: one pool a rank, on the host or on the GPUs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from benchserver.config import RunConfig
+from benchserver.geometry import Geometry
+from benchserver.kv.host.pool import HostPool
+from benchserver.kv.host.segment import SharedSegment, require_room
+from benchserver.kv.layout import place_tensors
+from benchserver.kv.pattern import content_seed, group_patterns
+from benchserver.kv.placement import RankDevice
+from benchserver.kv.pool import KvPool
+from benchserver.shmnames import segment_name
+
+if TYPE_CHECKING:
+    from benchserver.kv.gpu.lanes import Lanes
+
+
+class Pools(Protocol):
+    """Makes the pools of a run.  Methods block; they are called from worker threads."""
+
+    @property
+    def devices(self) -> Sequence[RankDevice]:
+        """Return each rank's GPU, once `require` has returned; none on the host."""
+        ...
+
+    @property
+    def slow_kernels(self) -> str:
+        """Return why content on GPUs is not written and compared by compiled kernels, or ""."""
+        ...
+
+    def require(self) -> None:
+        """Look whether all pools fit, before the first is made; FatalError if they do not."""
+        ...
+
+    def make(self, rank: int) -> KvPool:
+        """Return a rank's pool; FatalError if it cannot be made."""
+        ...
+
+
+def make_pools(
+    config: RunConfig, geometry: Geometry, nonce: bytes, cancel: threading.Event
+) -> Pools:
+    """Return the pools that a configuration asks for."""
+    if config.mode == "gpu":
+        return GpuPools(config, geometry, cancel)
+    return HostPools(config, geometry, nonce, cancel)
+
+
+def kv_rank(config: RunConfig, rank: int) -> int:
+    """Return whose objects a rank stores and retrieves: those of rank 0 for MLA."""
+    return 0 if config.is_mla else rank
+
+
+class HostPools:
+    """Pools in shared memory."""
+
+    devices: Sequence[RankDevice] = ()
+    slow_kernels = ""
+
+    def __init__(
+        self, config: RunConfig, geometry: Geometry, nonce: bytes, cancel: threading.Event
+    ) -> None:
+        self._config = config
+        self._blocks_per_chunk = geometry.blocks_per_chunk
+        self._nonce = nonce
+        self._cancel = cancel
+        self._nbytes = place_tensors(config.spec)[1]
+        self._patterns = group_patterns(content_seed(config.seed, config.cache_salt), config.spec)
+
+    def require(self) -> None:
+        """Look whether all pools fit into this machine's memory and /dev/shm."""
+        require_room(self._config.tp_size * self._nbytes)
+
+    def make(self, rank: int) -> KvPool:
+        """Return a rank's pool, in a segment of its own."""
+        return HostPool(
+            SharedSegment(self._nbytes, self._cancel),
+            self._config.spec,
+            self._patterns,
+            shm_name=segment_name(self._nonce.hex(), rank),
+            content_rank=kv_rank(self._config, rank),
+            ranks=self._config.tp_size,
+            blocks_per_chunk=self._blocks_per_chunk,
+            cancel=self._cancel,
+        )
+
+
+class GpuPools:
+    """Pools in GPU memory, which share pinned buffers; the first call imports torch."""
+
+    def __init__(self, config: RunConfig, geometry: Geometry, cancel: threading.Event) -> None:
+        self._config = config
+        self._blocks_per_chunk = geometry.blocks_per_chunk
+        self._cancel = cancel
+        self._patterns = group_patterns(content_seed(config.seed, config.cache_salt), config.spec)
+        self._lanes: Lanes | None = None
+        self.devices: list[RankDevice] = []
+        self.slow_kernels = ""
+
+    def require(self) -> None:
+        """Choose each rank's GPU, and look whether its pool fits there."""
+        # Loaded here: only GPU pools need torch, which takes seconds.
+        from benchserver.kv.gpu.making import assign_devices
+
+        self.devices = assign_devices(self._config.tp_size, place_tensors(self._config.spec)[1])
+
+    def make(self, rank: int) -> KvPool:
+        """Return a rank's pool on its GPU."""
+        from benchserver.kv.gpu.lanes import Lanes
+        from benchserver.kv.gpu.making import make_pool
+
+        self._lanes = self._lanes or Lanes()
+        pool = make_pool(
+            self._config.spec,
+            self._patterns,
+            self.devices[rank],
+            ipc=self._config.cuda_ipc,
+            content_rank=kv_rank(self._config, rank),
+            ranks=self._config.tp_size,
+            blocks_per_chunk=self._blocks_per_chunk,
+            cancel=self._cancel,
+            lanes=self._lanes,
+        )
+        self.slow_kernels = self.slow_kernels or pool.kernels_note
+        return pool

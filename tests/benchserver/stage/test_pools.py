@@ -1,0 +1,111 @@
+"""Pools on the host and on GPUs, those of a machine whose GPUs are not there."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from benchserver.config import RunConfig
+from benchserver.errors import FatalError
+from benchserver.kv.gpu import making
+from benchserver.kv.host import segment
+from benchserver.kv.layout import place_tensors
+from benchserver.kv.placement import RankDevice
+from benchserver.stage.pools import GpuPools, HostPools, kv_rank, make_pools
+from shapespec import parse_shape_spec
+
+MakeConfig = Callable[..., RunConfig]
+SPEC = "(2,128,16,2,8):float16:2"
+POOL_BYTES = place_tensors(parse_shape_spec(SPEC))[1]
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Let GPU pools be made of nothing; return with what they were."""
+    pools: list[dict[str, Any]] = []
+
+    class Pool:
+        def __init__(self, rank: int) -> None:
+            self.kernels_note = f"another reason, of rank {rank}" if rank else "no compiler"
+
+    def assign(ranks: int, nbytes: int) -> list[RankDevice]:
+        assert nbytes == POOL_BYTES
+        return [RankDevice(rank=r, number=r, name="FAKE", uuid=f"u{r}") for r in range(ranks)]
+
+    def make(spec: Any, patterns: Any, device: RankDevice, **parts: Any) -> Pool:
+        pools.append({"device": device, **parts})
+        return Pool(device.rank)
+
+    monkeypatch.setattr(making, "assign_devices", assign)
+    monkeypatch.setattr(making, "make_pool", make)
+    return pools
+
+
+def test_pools_on_gpus_share_their_pinned_memory(
+    make_config: MakeConfig, made: list[dict[str, Any]]
+) -> None:
+    config = make_config(spec=SPEC, tp_size=3, mode="gpu", cuda_ipc="driver")
+    cancel = threading.Event()
+    pools = make_pools(config, config.geometry(64), b"\0", cancel)
+    assert isinstance(pools, GpuPools)
+    pools.require()
+    for rank in range(3):
+        pools.make(rank)
+    assert [one["device"] for one in made] == list(pools.devices)
+    assert len({id(one["lanes"]) for one in made}) == 1
+    for rank, one in enumerate(made):
+        assert (one["ipc"], one["cancel"], one["ranks"]) == ("driver", cancel, 3)
+        assert (one["content_rank"], one["blocks_per_chunk"]) == (rank, 4)
+
+
+def test_the_first_reason_for_slow_kernels_is_told(
+    make_config: MakeConfig, made: list[dict[str, Any]]
+) -> None:
+    config = make_config(spec=SPEC, tp_size=2, mode="gpu")
+    pools = GpuPools(config, config.geometry(64), threading.Event())
+    pools.require()
+    assert pools.slow_kernels == ""
+    for rank in range(2):
+        pools.make(rank)
+    assert pools.slow_kernels == "no compiler"
+
+
+def test_mla_ranks_store_and_retrieve_the_objects_of_one(make_config: MakeConfig) -> None:
+    mla, mha = make_config(spec="(1,128,16,1,8):float16:2", tp_size=2), make_config(tp_size=2)
+    assert [kv_rank(mla, rank) for rank in range(2)] == [0, 0]
+    assert [kv_rank(mha, rank) for rank in range(2)] == [0, 1]
+
+
+@pytest.mark.usefixtures("leak_free")
+def test_pools_on_the_host_lie_in_segments_of_their_own(make_config: MakeConfig) -> None:
+    config = make_config(spec=SPEC, tp_size=2)
+    pools = make_pools(config, config.geometry(64), b"\0\1", threading.Event())
+    assert isinstance(pools, HostPools)
+    assert (list(pools.devices), pools.slow_kernels) == ([], "")
+    pools.require()
+    names = []
+    for rank in range(2):
+        pool = pools.make(rank)
+        with pool.exported() as handles:
+            names.append({handle.shm_name for handle in handles})  # type: ignore[union-attr]
+        pool.close()
+    assert names[0] != names[1]
+    assert all("0001" in name for some in names for name in some)
+
+
+def test_pools_that_do_not_fit_are_refused_together(
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment, "free_bytes", lambda: 3 * POOL_BYTES)
+    monkeypatch.setattr(segment, "available_memory_bytes", lambda: 3 * POOL_BYTES)
+    for tp_size, fits in ((3, True), (4, False)):
+        config = make_config(spec=SPEC, tp_size=tp_size)
+        pools = HostPools(config, config.geometry(64), b"\0", threading.Event())
+        if fits:
+            pools.require()
+        else:
+            with pytest.raises(FatalError, match=str(4 * POOL_BYTES)):
+                pools.require()
