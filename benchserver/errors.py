@@ -32,7 +32,7 @@ class FatalError(HarnessError):
 
 
 class ServerGoneError(FatalError):
-    """The server answers no more: nothing that is open there can be ended."""
+    """The server no longer answers: nothing that is open there can be ended."""
 
 
 class ServerSilentError(FatalError):

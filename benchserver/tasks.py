@@ -33,7 +33,7 @@ _MOST_LISTENING = 12
 
 
 class Patience:
-    """When a wait is over, for whoever sets timers; the times are those of one clock, in seconds.
+    """When a wait is over, for those who set timers; the times are those of one clock, in seconds.
 
     Look at `look_at_s`, then ask `over`.  A timer that fires far too late says that nobody listened
     meanwhile: then the wait goes on for a moment, from that time on.
@@ -68,7 +68,7 @@ class Patience:
             return ""
         return (
             f"; bench-server itself stood still for {self.stood_still_s:.1f} s of that time "
-            "(stopped, or without a CPU), so this says nothing of the server"
+            "(stopped, or without a CPU), so this says nothing about the server"
         )
 
 
@@ -137,7 +137,7 @@ async def run_beside(main: Coroutine[Any, Any, T], beside: Coroutine[Any, Any, N
 
 
 class Finishing:
-    """Runs coroutines to their end even if whoever waits for them is cancelled."""
+    """Runs coroutines to their end even if the task that waits for them is cancelled."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Future[Any]] = set()

@@ -43,7 +43,7 @@ _BLOCK_TOKENS = 16
 _BLOCKS_OF_A_CHUNK = 16
 """Of every case, with the servers' default chunk size."""
 
-_SKIPPED = re.compile(r"RETRIEVE: .* but for the first (\d+) tokens \(")
+_SKIPPED = re.compile(r"RETRIEVE: .* without the first (\d+) tokens \(")
 _WARM_SEED = "20250817"
 
 

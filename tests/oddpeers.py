@@ -1,4 +1,4 @@
-"""What may listen at --rpc-url and is no LMCache MP server; each in a thread, on a free port."""
+"""Other servers than LMCache that may listen at --rpc-url; each in a thread, on a free port."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from benchserver.history import EvidenceRecord, SequenceRecord, SourceRecord
 from benchserver.kv.evidence import Evidence, EvidenceKind, PageFault
 
 CONTENT = Check("content", "every byte of every rank's destination blocks is right")
-SOURCE = Check("source", "no byte of a source block was altered but by us")
+SOURCE = Check("source", "no byte of a source block was altered, except by us")
 CANARIES = Check("canaries", "no byte beside the destination blocks was written")
 
 

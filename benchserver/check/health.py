@@ -10,7 +10,7 @@ from protocol.health import Health
 from protocol.httpapi import ServerStatus
 from protocol.metrics import FAILURES
 
-HEALTH = Check("health", "by its own /status, the server is well, before the run and after")
+HEALTH = Check("health", "before the run and after it, the server is well by its own /status")
 
 _SHOWN = 3
 _FULL = 0.9
@@ -20,13 +20,13 @@ _FULL = 0.9
 def judge_health(health: Health, when: str) -> Finding:
     """Return the finding on what /status says `when`: before or after the run."""
     if not health.said:
-        return unproven(HEALTH, f"{when} the run, /status says nothing of its health")
+        return unproven(HEALTH, f"{when} the run, /status says nothing about its health")
     if not health.bad:
         return passed(HEALTH)
     return failed(
         HEALTH,
         f"{when} the run, the server is not well, by its own /status: {_listed(health.bad)}; see "
-        "its log, and start it anew",
+        "its log, and restart it",
     )
 
 
@@ -39,7 +39,7 @@ def causes(
     if missing:
         found.append(
             f"our registration of instance {', '.join(map(str, missing))} is gone: the server gave "
-            "it up, or was started anew"
+            "it up, or was restarted"
         )
     if status.health.bad:
         found.append(f"not well: {_listed(status.health.bad)}")

@@ -1,6 +1,6 @@
 """Residue: what of ours stays on the server after the run, by its own /status.
 
-Registrations are told apart by instance id.  Sessions and locks are mere counts: they are
+Registrations are told apart by instance id.  Sessions and locks are only counted: they are
 compared with the counts before the run, and left unjudged while other workers are registered,
 since theirs cannot be told from ours.
 """

@@ -11,7 +11,7 @@ from benchserver.check.transport import TRANSPORT
 from benchserver.check.verdict import Check, Ledger
 from benchserver.history import Probe
 
-RUN = Check("run", "the run did what it was asked to, to its end")
+RUN = Check("run", "the run did all that it was asked to do")
 
 STAGE_CHECKS = (REPLIES, TRANSPORT, HEALTH, RESIDUE, RUN)
 """In the order of reports, behind those of the scenario."""

@@ -69,7 +69,7 @@ def worst(findings: Iterable[Finding]) -> Verdict:
     return max(verdicts) if verdicts else Verdict.UNKNOWN
 
 
-NOT_REACHED = "no sequence came so far"
+NOT_REACHED = "the run did not get that far"
 """Why a probe was not made that could have been."""
 
 MAX_TEXTS = 20

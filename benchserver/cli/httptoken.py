@@ -33,7 +33,7 @@ def read_token(token: str | None, path: str | None) -> str:
 def hide_from_process_list(secret: str) -> None:
     """Overwrite an argument that holds the secret, as `ps` and /proc show them (Linux).
 
-    Raises UsageError where that is not possible: a secret that everybody sees is none.
+    Raises UsageError where that is not possible: what everybody sees is not a secret.
     """
     needle = secret.encode("utf-8", "surrogateescape")
     try:

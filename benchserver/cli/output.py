@@ -18,7 +18,7 @@ _KEEP_S = 1.2
 
 _SAID_WITHIN_S = 2.0
 _ASKED_SAID_WITHIN_S = 0.4
-"""An error that nobody reads is no reason to stay, still less once a signal has come."""
+"""An error that nobody reads is not a reason to stay, least of all after a signal."""
 
 STDOUT, STDERR = "standard output", "standard error"
 

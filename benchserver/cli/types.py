@@ -74,11 +74,11 @@ class Text(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the text that the bytes of an argument or a variable are in UTF-8."""
         if not isinstance(value, str):
-            self.fail(f"{ascii(value)[:60]} is not a text", param, ctx)
+            self.fail(f"{ascii(value)[:60]} is not text", param, ctx)
         try:
             return os.fsencode(value).decode() if not _is_whole(value) else value
         except ValueError:
-            return value  # no UTF-8: whoever looks at the value says so
+            return value  # not UTF-8: the code that looks at the value says so
 
 
 def _is_whole(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""A connection to an MP server, as those see it who call: the interface, and how a call fails.
+"""A connection to an MP server, as its callers see it: the interface, and how a call fails.
 
 Knows no transport.  `zmq` implements it over the network, `scripted` in virtual time, for tests.
 Everything that is not the answer to a waiting call (late, duplicate, unknown or malformed

@@ -83,7 +83,7 @@ class HandleMode:
     async def register(self) -> None:
         """Export the pool, let the server map it, and end the export."""
         dialect = self._rpc.dialect
-        # A CPU server that takes every tensor for HND is told what it believes anyway.
+        # A CPU server that reads every tensor as HND is told HND.
         hnd = dialect.cpu_reads_hnd
         with self._pool.exported(hnd=hnd) as handles:
             values = {
@@ -100,7 +100,7 @@ class HandleMode:
         self.transport = "handle"
 
     async def unregister(self, *, timeout_ns: int) -> None:
-        """Let the server unmap the pool; where that is never answered, it is only said."""
+        """Let the server unmap the pool; if this release never answers, do not wait."""
         call = partial(self._rpc.call, Op.UNREGISTER_KV_CACHE, self._instance_id)
         if self._rpc.dialect.unregister_answered:
             await call(timeout_ns=timeout_ns)

@@ -1,6 +1,6 @@
 """Host names to addresses, in the event loop's threads: a dead name server holds up nobody.
 
-A look-up cannot be interrupted: whoever gives up waiting leaves its thread to end by itself, and
+A look-up cannot be interrupted: a caller that gives up leaves its thread to end by itself, and
 the end of the process does not wait for it (`benchserver.ending`).
 """
 

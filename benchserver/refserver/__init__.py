@@ -1,6 +1,6 @@
 """The embedded reference MP cache server: one process, one event loop.
 
-For newcomers and self-tests; it is no evidence about LMCache.  It speaks the wire of one release
+For newcomers and self-tests; it is not evidence about LMCache.  It speaks the wire of one release
 (`protocol`), keeps chunk objects in one arena of memory, and serves the HTTP API that a bench
 needs.  `server.serve` starts it and leaves nothing behind.
 

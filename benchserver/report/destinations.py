@@ -213,7 +213,7 @@ def _stream(path: str, descriptor: int, seconds_left: SecondsLeft) -> StreamDest
 
 
 def _open_stream(option: str, path: str) -> int:
-    """Open a pipe or a device, without waiting for ever for who reads it."""
+    """Open a pipe or a device, without waiting for ever for its reader."""
     deadline_s = time.monotonic() + READER_WITHIN_S
     while True:
         try:

@@ -65,7 +65,7 @@ def _transfer_line(label: str, step: TransferRecord) -> Line:
     head = f"[{label}] {step.name + ':':<14}"
     if step.outcome is not Outcome.OK:
         return Line(f"{head}{step.reason}{rank}", BAD)
-    skip = f", but for the first {step.skip_tokens} tokens" if step.skip_tokens else ""
+    skip = f", without the first {step.skip_tokens} tokens" if step.skip_tokens else ""
     return Line(f"{head}{step.chunks} chunks {verb}{skip} ({step.latency_ns / 1e6:.2f} ms){rank}")
 
 

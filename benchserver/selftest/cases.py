@@ -364,7 +364,7 @@ REPLIES = (
     Case(
         switch="lost_request@2",
         checks=("partial",),
-        words=("seq=0", "RETRIEVE but for the first", "no answer within 1 s"),
+        words=("seq=0", "RETRIEVE without the first", "no answer within 1 s"),
         options=_SHORT,
     ),
     Case(

@@ -113,7 +113,7 @@ class PlainTable:
         self._outlet.line(plain_line(cells(row)))
 
     def close(self) -> None:
-        """All is shown."""
+        """Do nothing: every row was shown as it came."""
 
     def restore(self) -> None:
         """Nothing was changed."""

@@ -68,7 +68,7 @@ class Condition:
             check_against_l1(geometry, kv_ranks=config.world_size, l1_bytes=self.before.l1_bytes)
         self._failures = await self._count_failures()
         if not self.before.health.said:
-            self._ledger.skip(HEALTH, "/status of this server says nothing of it")
+            self._ledger.skip(HEALTH, "/status of this server says nothing about it")
             return
         await self._judge(self.before, "before")
 

@@ -2,7 +2,7 @@
 
 A server gives up a worker that has PINGed and fell silent after two minutes, one that never did
 after an hour (0.5.0 to 0.5.6): a run that pauses needs its PINGs.  Until then it keeps a killed
-client's GPU memory mapped, and by that taken (measured with 0.5.6): a worker that PINGs leaves it
+client's GPU memory mapped, and so taken (measured with 0.5.6): a worker that PINGs leaves it
 for two minutes at most.
 """
 

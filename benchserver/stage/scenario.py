@@ -1,8 +1,8 @@
 """What a scenario is to the stage that it plays on.
 
 A scenario brings what it needs, how it is judged, and its steps; `benchserver.stage.run` brings
-contact, workers, audit, a clean end and the verdict.  The stage never imports a scenario: whoever
-starts a run picks one and hands it over.
+contact, workers, audit, a clean end and the verdict.  The stage never imports a scenario: the code
+that starts a run picks one and hands it over.
 """
 
 from __future__ import annotations

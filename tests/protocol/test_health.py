@@ -13,7 +13,7 @@ DEAD: dict[str, Any] = {"is_healthy": False, "thread_alive": False}
 
 
 def real(eviction: dict[str, Any], healthy: bool) -> dict[str, Any]:
-    """Return /status of 0.5.6 with IsolatedLRU, but for what says nothing of health."""
+    """Return /status of 0.5.6 with IsolatedLRU, except what says nothing about health."""
     manager = {"is_healthy": True, "total_object_count": 64}
     return {
         "is_healthy": healthy,

@@ -129,7 +129,7 @@ class Chunks:
                 part[...] = data.reshape(part.shape)
 
     def scatter(self, group: int, block_ids: Sequence[int], data: npt.NDArray[np.uint8]) -> None:
-        """Copy a chunk object into the blocks, which hold it then; ValueError if it is no such."""
+        """Copy a chunk object into the blocks, which hold it then; ValueError if it is not one."""
         view = self._groups[group]
         source = _flat_object(view, len(block_ids), data)
         pages = view.pages.transpose(0, 1)

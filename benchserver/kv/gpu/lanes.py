@@ -89,7 +89,7 @@ class Lane:
 
 
 class Lanes:
-    """At most `limit` lanes; who finds none free waits for one.  Any thread may call."""
+    """At most `limit` lanes; a thread that finds none free waits.  Any thread may call."""
 
     def __init__(self, limit: int = MAX_LANES) -> None:
         self._room = threading.Semaphore(limit)

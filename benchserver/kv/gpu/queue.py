@@ -42,7 +42,7 @@ class DeviceQueue:
     def finish(self) -> None:
         """Wait for what is under way, whatever comes of it."""
         if self.stream is not None:
-            # A device in an error state refuses; whoever used it has been told.
+            # A device in an error state refuses; its user has been told.
             with contextlib.suppress(RuntimeError):
                 self.stream.synchronize()
 

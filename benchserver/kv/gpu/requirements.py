@@ -33,7 +33,7 @@ def require_device() -> None:
     try:
         missing = importlib.util.find_spec("torch") is None
     except (ImportError, ValueError, AttributeError):
-        missing = False  # there is something of that name; whoever loads it will say what
+        missing = False  # there is something of that name; loading shows what
     if missing:
         raise FatalError(f"--mode gpu: PyTorch is not installed; {_EXTRA}, or use --mode cpu")
 

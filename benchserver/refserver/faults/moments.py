@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Protocol
 
 MAX_TURN = 10**9
-"""More matching calls than this no server lives to see."""
+"""No server lives to see more matching calls than this."""
 
 MAX_SEED = 2**63 - 1
 _NO_END = 2**63
@@ -100,4 +100,4 @@ def parse_moment(text: str) -> Moment:
         match = re.fullmatch(pattern, text, re.ASCII)
         if match:
             return make(*match.groups())
-    raise ValueError(f"{text!a} is no moment, expected {FORMS}")
+    raise ValueError(f"{text!a} is not a moment, expected {FORMS}")

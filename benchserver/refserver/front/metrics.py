@@ -102,7 +102,7 @@ def _cache(core: Core) -> Iterator[Metric]:
         totals.expired_reservations,
     )
     yield _counter("lookup_chunks", "Chunks that lookups asked for", lookups.requested_chunks)
-    yield _counter("lookup_hit_chunks", "Those that they found", lookups.hit_chunks)
+    yield _counter("lookup_hit_chunks", "Chunks that lookups found", lookups.hit_chunks)
     counts = core.cache.counts(core.clock.now_ns())
     yield _gauge("objects", "Chunk objects in L1, reserved ones included", counts.objects)
     yield _gauge("l1_used_bytes", "Memory of L1 in use", counts.used_bytes)

@@ -3,8 +3,8 @@
 A lane answers its client's requests one after another, so their order is kept; lanes run side by
 side and take turns, so clients do not block each other, however much one of them sends.  What
 cannot be read or is refused is journaled and gets no reply, as with the real server; no bytes of a
-client end this one.  An error of a handler that nobody thought of is a bug of this server, but no
-reason to leave its other clients: the journal and the metrics say `unexpected`.
+client end this one.  An error of a handler that nobody thought of is a bug of this server, but it
+does not drop its other clients: the journal and the metrics say `unexpected`.
 """
 
 from __future__ import annotations

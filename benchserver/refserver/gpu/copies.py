@@ -136,7 +136,7 @@ def gather(pages: GroupPages, ids: Tensor, objects: Tensor) -> None:
 
 
 def scatter(pages: GroupPages, ids: Tensor, objects: Tensor, skip_blocks: int = 0) -> None:
-    """Copy objects into blocks, but for the first `skip_blocks` of each, which `ids` leave out."""
+    """Copy objects into blocks, without the first `skip_blocks` of each, which `ids` leave out."""
     held = _as_objects(pages, objects)[:, :, :, skip_blocks:]
     for first, part in pages.parts:
         rows = _layers_and_objects_swapped(held[:, :, first : first + len(part)])

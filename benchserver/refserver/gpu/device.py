@@ -48,7 +48,7 @@ def visible_devices() -> Mapping[str, Device]:
 
         version, cuda_version = torch.__version__, torch.version.cuda
     except BaseException as error:
-        # A torch that is broken, or is none, may raise anything, SystemExit too.
+        # A broken torch, or another module of that name, may raise anything, SystemExit too.
         raise RefusalError(
             f"GPU clients need PyTorch in this server ({_kind_of(error)}{reason_of(error)}); "
             "pip install 'bench-server[gpu]'"
@@ -69,7 +69,7 @@ def visible_devices() -> Mapping[str, Device]:
 
 
 def _kind_of(error: BaseException, *plain: type[Exception]) -> str:
-    """Return the type of an error, but for those whose text says all."""
+    """Return the type of an error, except for those whose text says all."""
     plain = plain or (ImportError, OSError)  # OSError: a library of torch's cannot be loaded
     return "" if isinstance(error, plain) or not str(error) else f"{type(error).__name__}: "
 

@@ -46,7 +46,7 @@ _UNMAP_WITHIN_S = 8.0
 """Nothing is stuck then; unpinning takes a while for each GiB."""
 
 _given_up: list[CudaRuntime] = []
-"""What was left mapped at a server's end: were it dropped, torch would unmap, and so wait."""
+"""What was left mapped at a server's end: if it were dropped, torch would unmap, and so wait."""
 
 _CALM_WITHIN_S = 0.2
 _CALM_POLL_S = 0.001
@@ -167,7 +167,7 @@ class CudaRuntime:
             self.stopping.set()
 
     def end_threads(self) -> None:
-        """End the threads, but for the one that unmaps; what is stuck is given up."""
+        """End the threads except the one that unmaps; what is stuck is given up."""
         self.stop_waiting()
         self.loader.close(0)
         closes = [thread.close for thread in (self.hashers, *self._client_threads)]

@@ -103,7 +103,7 @@ class EngineOps:
         )
 
     async def unregister(self, args: Sequence[Any]) -> Any:
-        """UNREGISTER of an engine-driven instance; an unknown one is no error."""
+        """UNREGISTER of an engine-driven instance; an unknown one is not an error."""
         self.drop_instance(args[0])
         return VOID
 

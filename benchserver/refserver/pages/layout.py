@@ -245,7 +245,7 @@ def _blocks_per_chunk(geometry: LayerGeometry, declared_tokens: int, chunk_size:
     tokens = declared_tokens if declared_tokens > 0 else geometry.slots_per_block
     if tokens % geometry.slots_per_block:
         raise RefusalError(
-            f"tokens_per_block {tokens} is no multiple of the {geometry.slots_per_block} slots "
+            f"tokens_per_block {tokens} is not a multiple of the {geometry.slots_per_block} slots "
             "that a block has"
         )
     if chunk_size % tokens:

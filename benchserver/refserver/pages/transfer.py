@@ -140,7 +140,7 @@ def _copy_objects(
 
 
 def _held_by(copy: ObjectCopy, group: GroupLayout) -> Pages:
-    """Return an object as [plane][layer][block][element of the block], but for skipped blocks."""
+    """Return an object as [plane][layer][block][element of the block], without skipped blocks."""
     data = copy.data.view(word_of(group.geometry.dtype))
     planes, layers, blocks, *page = group.object_shape
     return data.reshape(planes, layers, blocks, math.prod(page))[:, :, copy.skip_blocks :]

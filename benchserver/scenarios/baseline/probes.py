@@ -92,7 +92,7 @@ def partial(record: SequenceRecord) -> list[Finding]:
 
 
 def _partial_of_rank(record: SequenceRecord, rank: int) -> Finding:
-    place = f"{record.label} rank={rank}: RETRIEVE but for the first"
+    place = f"{record.label} rank={rank}: RETRIEVE without the first"
     transfers = [step for step in record.steps if isinstance(step, TransferRecord)]
     moved = next((step for step in transfers if step.rank == rank and step.skip_tokens), None)
     if moved is None:

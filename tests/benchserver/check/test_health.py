@@ -34,12 +34,12 @@ ILL = Health(said=9, bad=("a (is_healthy false)", "b", "c", "d", "e"))
 def test_well_ill_and_silent() -> None:
     assert judge_health(Health(said=1), "before") == passed(HEALTH)
     assert judge_health(Health(), "after") == unproven(
-        HEALTH, "after the run, /status says nothing of its health"
+        HEALTH, "after the run, /status says nothing about its health"
     )
     assert judge_health(ILL, "before") == failed(
         HEALTH,
         "before the run, the server is not well, by its own /status: a (is_healthy false), b, c, "
-        "and 2 more; see its log, and start it anew",
+        "and 2 more; see its log, and restart it",
     )
 
 
@@ -59,7 +59,7 @@ def test_well_ill_and_silent() -> None:
         (
             {"engine_instances": frozenset()},
             {},
-            ("our registration of instance 8 is gone: the server gave it up, or was started anew",),
+            ("our registration of instance 8 is gone: the server gave it up, or was restarted",),
         ),
         (
             {"l1_used": 900},

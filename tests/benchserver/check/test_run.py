@@ -21,7 +21,7 @@ def test_the_checks_of_a_scenario_stand_before_those_of_the_stage() -> None:
         "residue",
         "run",
     ]
-    assert ledger.not_evaluated() == {"asked": "no sequence came so far"}
+    assert ledger.not_evaluated() == {"asked": "the run did not get that far"}
 
 
 def test_every_check_has_a_meaning_and_its_own_name() -> None:

@@ -162,5 +162,5 @@ def test_text_of_a_locale_that_has_ascii_alone(given_value: str, text: str) -> N
 
 
 def test_what_is_no_text() -> None:
-    with pytest.raises(click.BadParameter, match="5 is not a text"):
+    with pytest.raises(click.BadParameter, match="5 is not text"):
         Text().convert(5, None, None)

@@ -528,7 +528,7 @@ def test_what_does_not_come_then_is_said_to_be_ours() -> None:
             await stand_still(link.peer, call)
             words = (
                 r"^NOOP: no answer within 0\.1 s; bench-server itself stood still for \d+\.\d s of "
-                r"that time \(stopped, or without a CPU\), so this says nothing of the server$"
+                r"that time \(stopped, or without a CPU\), so this says nothing about the server$"
             )
             with pytest.raises(NoAnswerError, match=words) as caught:
                 await call

@@ -117,7 +117,7 @@ def transfer(**changes: Any) -> TransferRecord:
         ),
         (
             transfer(name="RETRIEVE", latency_ns=53_150_000, skip_tokens=40, rank=1),
-            "[seq=0] RETRIEVE:     2 chunks retrieved, but for the first 40 tokens (53.15 ms) "
+            "[seq=0] RETRIEVE:     2 chunks retrieved, without the first 40 tokens (53.15 ms) "
             "(rank 1)",
             PLAIN,
         ),

@@ -127,7 +127,7 @@ async def test_a_server_that_says_nothing_of_it_is_not_evaluated(make_config: Ma
         stage.condition.audit(frozenset(), registered=False),
     )
     stage.condition.explain_missing("too long")
-    assert stage.health() == (0, 0, 0, "/status of this server says nothing of it", [])
+    assert stage.health() == (0, 0, 0, "/status of this server says nothing about it", [])
 
 
 @pytest.mark.asyncio
@@ -225,7 +225,7 @@ async def test_a_failed_sequence_says_what_the_server_says(make_config: MakeConf
     (finding,) = await explained(stage, DROPPED)
     assert finding.text == (
         "not visible; the server's /status says: our registration of instance 7 is gone: the "
-        "server gave it up, or was started anew; 2 allocations of chunks in L1 failed since the "
+        "server gave it up, or was restarted; 2 allocations of chunks in L1 failed since the "
         "run began (/metrics)"
     )
 

@@ -2,7 +2,7 @@
 
 A peer decides how much it sends, in how many frames, how fast, and whether it reads its replies.
 So each turn of the event loop takes a bounded share of what has come, the frames of a message that
-is no request are thrown away, and nothing more is answered to a client that leaves megabytes of
+is not a request are thrown away, and nothing more is answered to a client that leaves megabytes of
 replies unread.  Other clients are served in between: libzmq takes one message of each in turn.
 
 libzmq itself holds 64 bytes for each frame until the whole message has come, and up to RCVHWM

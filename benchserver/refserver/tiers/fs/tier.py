@@ -4,7 +4,7 @@
     dir/temporary/        files that are being written; what a killed server left goes at the start
     dir/objects-v1/ab/    objects by the hash of their key, sharded by its first two digits
 
-Nothing is deleted but what has a name as this tier gives them, in directories that are no links:
+Only files with names that this tier gives are deleted, in directories that are not links:
 a link in the place of one is refused.
 
 A write is acknowledged when its object is visible and synced, so `flush` has nothing to wait for.

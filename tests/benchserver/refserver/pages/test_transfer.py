@@ -283,7 +283,7 @@ MLA = handle((6, 4, 7))
         ([NHD], [], {"kv_layout": "XYZ"}, "kv_layout"),
         ([NHD], [], {"kv_layout": ["HND"]}, "kv_layout"),
         ([handle((6, 3, 7))], [], {}, "does not divide"),
-        ([MLA], [info(0, [0], 6)], {}, "no multiple"),
+        ([MLA], [info(0, [0], 6)], {}, "not a multiple"),
         ([MLA], [info(0, [0], 12)], {}, "does not divide"),
         ([MLA], [info(0, [1], 4)], {}, "names a layer"),
         ([MLA], [info(-1, [0], 4)], {}, "wrong type"),

@@ -160,7 +160,7 @@ def test_a_ledger_names_what_was_owed_and_not_looked_at() -> None:
         "digests": "--no-http",
         "bounds": "a sequence is one chunk",
         "equal_chunks": "a sequence is one chunk",
-        "reused_source": "no sequence came so far",
+        "reused_source": "the run did not get that far",
     }
 
 
@@ -227,7 +227,7 @@ def test_most_sequences_have_none(good_sequence: GoodSequence) -> None:
 )
 def test_wrong_bytes_of_one_rank(good_sequence: GoodSequence, part: str, what: str) -> None:
     record = changed(good_sequence(probes=frozenset({SKIPPED_TOKENS})), seen, **{part: WRITTEN})
-    text = f"seq=3 rank=1: RETRIEVE but for the first 40 tokens: {what}, {WHERE}"
+    text = f"seq=3 rank=1: RETRIEVE without the first 40 tokens: {what}, {WHERE}"
     assert partial(record) == [GOOD, failed(PARTIAL, text)]
 
 
@@ -241,13 +241,13 @@ def test_what_nobody_wrote_is_wrong(good_sequence: GoodSequence) -> None:
 def test_bytes_that_nobody_looked_at(good_sequence: GoodSequence, part: str) -> None:
     good = good_sequence(probes=frozenset({SKIPPED_TOKENS}))
     record = changed(good, seen, **{part: ABSENT}) if part else without_steps(good, seen)
-    text = "seq=3 rank=1: RETRIEVE but for the first 40 tokens: nobody could look at the bytes"
+    text = "seq=3 rank=1: RETRIEVE without the first 40 tokens: nobody could look at the bytes"
     assert partial(record) == [GOOD, not_looked_at(PARTIAL, text)]
 
 
 def test_transfers_that_did_not_go_well(good_sequence: GoodSequence) -> None:
     good = good_sequence(probes=frozenset({SKIPPED_TOKENS}))
-    place = "seq=3 rank=1: RETRIEVE but for the first"
+    place = "seq=3 rank=1: RETRIEVE without the first"
     refused = changed(good, moved, outcome=Outcome.FAIL, reason="RETRIEVE answered False")
     text = f"{place} 40 tokens: RETRIEVE answered False"
     assert partial(refused) == [GOOD, failed(PARTIAL, text)]
