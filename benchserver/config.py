@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import enum
 import re
 import unicodedata
 from dataclasses import dataclass, field, replace
-from typing import Literal
 from urllib.parse import SplitResult, urlsplit
 
-from benchserver.defaults import DEFAULT_CUDA_IPC, CudaIpc
 from benchserver.errors import FatalError, UsageError, one_line, os_reason
 from benchserver.geometry import Geometry
 from benchserver.kv.blocks import BlockPlan, needed_blocks, plan_blocks
+from benchserver.kv.placement import CudaIpc
 from benchserver.load.partial import SkipUnit
+from benchserver.options.bench import BENCH
+from benchserver.options.memory import Mode, TransferChoice
+from benchserver.options.option import options_in
 from protocol.errors import LocalProtocolError
 from protocol.keys import model_name_problem, salt_problem
 from shapespec import ShapeSpec
@@ -23,34 +24,6 @@ _HOST = re.compile(r"[A-Za-z0-9._:%-]+", re.ASCII)
 
 _NO_PART_OF_A_LINE = ("Cc", "Zl", "Zp")
 """Unicode's control characters, and its separators of lines."""
-
-MAX_TP_SIZE = 256
-MAX_TOKENS = 1 << 24
-"""A million-token context times sixteen; a key carries every token id."""
-
-MAX_SECONDS = 86_400.0 * 366
-MAX_SEQUENCES = 1 << 40
-
-
-Mode = Literal["cpu", "gpu"]
-"""Where the KV pools lie."""
-
-
-class TransferChoice(enum.Enum):
-    """Which transfer mode to ask the server for."""
-
-    AUTO = "auto"
-    LMCACHE_DRIVEN = "lmcache_driven"
-    ENGINE_DRIVEN = "engine_driven"
-
-
-def default_partial_skip(mode: Mode) -> SkipUnit:
-    """Return what partial RETRIEVEs skip unless it is said.
-
-    On GPUs whole chunks: where its compiled kernels do not load, a 0.5.6 server dies by a segment
-    fault at a RETRIEVE that begins inside a chunk (its torch kernels read GPU memory on the host).
-    """
-    return "chunks" if mode == "gpu" else "blocks"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,15 +55,15 @@ class RunConfig:
     timeout_s: float
     visible_within_s: float
     wait_ready_s: float
-    mode: Mode = "cpu"
-    cuda_ipc: CudaIpc = DEFAULT_CUDA_IPC
-    http_token: str = field(default="", repr=False)
+    mode: Mode
+    cuda_ipc: CudaIpc
+    http_token: str = field(repr=False)
     """What HTTP requests bring; a secret, so no report shows it."""
-    http_ca: str = ""
+    http_ca: str
     """A PEM file: whose certificates an https server may have; "": the system's authorities."""
-    num_tokens_given: bool = True
+    num_tokens_given: bool
     """False: nobody asked for this number, and a server with larger chunks changes it."""
-    own_server: bool = False
+    own_server: bool
     """The target is an embedded server that was started for this run."""
 
     @property
@@ -213,21 +186,9 @@ def _check_transport(config: RunConfig) -> None:
 
 
 def _check_numbers(config: RunConfig) -> None:
-    bounds: tuple[tuple[str, float, float, float], ...] = (
-        ("--num-tokens", config.num_tokens, 1, MAX_TOKENS),
-        ("--tp-size", config.tp_size, 1, MAX_TP_SIZE),
-        ("--start", config.start, 0, MAX_SEQUENCES),
-        ("--end", config.start + 1 if config.end is None else config.end, 0, MAX_SEQUENCES),
-        ("--seed", config.seed, 0, 2**63 - 1),
-        ("--partial-retrieve-every", config.partial_every, 0, MAX_SEQUENCES),
-        ("--interval", config.interval_s, 0, MAX_SECONDS),
-        ("--timeout", config.timeout_s, 0.001, MAX_SECONDS),
-        ("--visible-within", config.visible_within_s, 0, MAX_SECONDS),
-        ("--wait-ready", config.wait_ready_s, 0, MAX_SECONDS),
-    )
-    for option, value, low, high in bounds:
-        if not low <= value <= high:  # a NaN is in no range
-            raise UsageError(f"{option} {value} is out of range, expected {low:g} to {high:g}")
+    for option in options_in(BENCH):
+        if option.field and (problem := option.problem(getattr(config, option.field))):
+            raise UsageError(problem)
 
 
 def with_whole_chunk(config: RunConfig, chunk_tokens: int) -> RunConfig:

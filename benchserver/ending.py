@@ -42,7 +42,7 @@ class Ending:
 
     The first signal ends the process in one line, unless somebody listens (`asking`, `running`);
     once the run is over it changes nothing.  A second one, unless it follows at once, always ends
-    the process, with code 1.
+    the process, with code 1, but not one that is patient (`running`).
     """
 
     def __init__(
@@ -56,6 +56,7 @@ class Ending:
         self._leave_process = leave
         self._handling = False
         self._asked_s: float | None = None
+        self._patient = False
         self.over = False
         """The run has ended: a first signal changes nothing any more."""
         self._on_first: Callable[[], object] = self._end_before
@@ -95,7 +96,7 @@ class Ending:
         """Do what a signal calls for now; a handler."""
         now_s = self._now_s()
         if self._asked_s is not None:
-            if now_s - self._asked_s >= _ONE_S:
+            if now_s - self._asked_s >= _ONE_S and not self._patient:
                 self._leave(EXIT_FAILED)
             return
         self._asked_s = now_s
@@ -120,11 +121,13 @@ class Ending:
             yield
 
     @contextlib.contextmanager
-    def running(self, stop: Callable[[], object]) -> Iterator[None]:
+    def running(self, stop: Callable[[], object], *, patient: bool = False) -> Iterator[None]:
         """While this lasts, the first signal calls `stop`; after it, it changes nothing.
 
-        If it has come already, `stop` is called now.
+        If it has come already, `stop` is called now.  `patient`: nor does any other signal, from
+        now on until the process is gone.
         """
+        self._patient = patient
         with self._listening(stop):
             if self.asked:
                 stop()

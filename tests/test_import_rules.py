@@ -33,13 +33,18 @@ class Import:
 
 
 def imports_in(source: str) -> Iterator[Import]:
-    """Yield every import of a source, wherever it stands; `from a import b` as `a` and `a.b`."""
+    """Yield every import of a source, wherever it stands; `from a import b` as `a` and `a.b`.
+
+    What only type checkers import is not loaded with the module.
+    """
     tree = ast.parse(source)
+    later = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
     inside = {
         id(node)
-        for function in ast.walk(tree)
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        for node in ast.walk(function)
+        for part in ast.walk(tree)
+        if isinstance(part, later)
+        or (isinstance(part, ast.If) and ast.unparse(part.test) == "TYPE_CHECKING")
+        for node in ast.walk(part)
     }
     for node in ast.walk(tree):
         at_top = id(node) not in inside
@@ -82,7 +87,10 @@ def rooms_imported_by(room: str) -> set[str]:
 
 
 def test_the_reader_of_imports_sees_them_all() -> None:
-    source = "import a.b, c\nfrom d import e\nfrom . import f\ndef g():\n    from h.i import j\n"
+    source = (
+        "import a.b, c\nfrom d import e\nfrom . import f\ndef g():\n    from h.i import j\n"
+        "if TYPE_CHECKING:\n    import k\n"
+    )
     found = {(i.name, i.level, i.at_top) for i in imports_in(source)}
     assert found == {
         ("a.b", 0, True),
@@ -93,6 +101,7 @@ def test_the_reader_of_imports_sees_them_all() -> None:
         (".f", 1, True),
         ("h.i", 0, False),
         ("h.i.j", 0, False),
+        ("k", 0, False),
     }
     assert [
         room_of(p) for p in ("benchserver/kv/host/pool.py", "benchserver/limits.py", "x/y.py")
@@ -211,17 +220,17 @@ ROOMS = {
     "tasks": set[str](),
     "outlet": set[str](),
     "load": set[str](),
-    "defaults": set[str](),
+    "options": {"errors", "kv", "load"},
     "geometry": set[str](),
     "shmnames": set[str](),
     "limits": {"errors"},
     "cuda": {"errors", "shmnames"},
     "kv": {"cuda", "errors", "shmnames"},
     "history": {"kv"},
-    "config": {"defaults", "errors", "geometry", "kv", "load"},
+    "config": {"errors", "geometry", "kv", "load", "options"},
     "check": {"errors", "history", "kv"},
     "stats": set[str](),
-    "client": {"clock", "config", "errors", "history", "kv", "shmnames", "tasks"},
+    "client": {"clock", "config", "errors", "history", "kv", "options", "shmnames", "tasks"},
     "scenarios": {
         "check",
         "client",
@@ -232,6 +241,7 @@ ROOMS = {
         "geometry",
         "history",
         "kv",
+        "options",
         "stage",
         "tasks",
         "stats",
@@ -248,6 +258,7 @@ ROOMS = {
         "kv",
         "limits",
         "load",
+        "options",
         "reporter",
         "result",
         "shmnames",
@@ -256,25 +267,24 @@ ROOMS = {
     },
     "result": {"check", "config", "errors", "kv", "stats"},
     "reporter": {"check", "history", "result"},
-    "refserver": {"clock", "cuda", "errors"},
+    "refserver": {"clock", "cuda", "errors", "options"},
     "ending": {"errors", "outlet"},
     "embedded": {"ending", "errors"},
     "report": {
-        "defaults",
         "check",
         "config",
         "errors",
         "history",
         "load",
+        "options",
         "outlet",
         "result",
         "stats",
     },
-    "selftest": {"clock", "errors", "outlet", "refserver"},
+    "selftest": {"clock", "errors", "options", "outlet", "refserver"},
     "cli": {
         "check",
         "scenarios",
-        "defaults",
         "clock",
         "config",
         "cuda",
@@ -283,6 +293,7 @@ ROOMS = {
         "errors",
         "kv",
         "limits",
+        "options",
         "outlet",
         "refserver",
         "report",

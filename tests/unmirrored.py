@@ -7,6 +7,17 @@ has none: it holds nothing that could be right or wrong by itself, or its tests 
 from __future__ import annotations
 
 UNMIRRORED: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            "benchserver/options/baseline.py",
+            "benchserver/options/memory.py",
+            "benchserver/options/output.py",
+            "benchserver/options/target.py",
+            "benchserver/refserver/options.py",
+            "benchserver/selftest/options.py",
+        ),
+        "rows of options: tests/benchserver/options/test_bench.py reads them all",
+    ),
     "benchserver/reporter.py": "an interface: tested where it is implemented, in report/",
 }
 """Place -> the reason, in a line."""

@@ -15,21 +15,16 @@ from benchserver.cli.httptoken import hide_from_process_list, read_token
 from benchserver.cli.output import Output
 from benchserver.config import (
     RunConfig,
-    TransferChoice,
     check_config,
-    default_partial_skip,
     normalize_http_url,
     normalize_rpc_url,
-)
-from benchserver.defaults import (
-    DEFAULT_BLOCK_SIZE,
-    DEFAULT_CUDA_IPC,
-    DEFAULT_NUM_BLOCKS,
-    DEFAULT_NUM_TOKENS,
 )
 from benchserver.ending import Ending
 from benchserver.errors import FatalError, UsageError
 from benchserver.limits import require, run_need, server_need
+from benchserver.options.bench import BENCH
+from benchserver.options.memory import TransferChoice, default_spec
+from benchserver.options.option import fields_of, option_called, options_in
 from shapespec import ShapeSpec, SpecError, parse_shape_spec, pool_bytes
 
 if TYPE_CHECKING:
@@ -43,51 +38,31 @@ _SEED_BITS = 32
 
 def build_config(options: Mapping[str, Any]) -> RunConfig:
     """Return the run's configuration; UsageError for what cannot be asked for."""
-    spec = _spec(options)
+    fields = fields_of(BENCH, options)
+    fields["spec"] = _spec(options)
     token = read_token(options["http_token"], options["http_token_file"])
     if token:
         hide_from_process_list(token)
-    seed, num_tokens = options["seed"], options["num_tokens"]
-    config = RunConfig(
-        rpc_url=normalize_rpc_url(options["rpc_url"]),
-        http_url=normalize_http_url(options["url"]),
-        transfer=_transfer(options),
-        spec=spec,
-        num_tokens=DEFAULT_NUM_TOKENS if num_tokens is None else num_tokens,
-        num_tokens_given=num_tokens is not None,
-        start=options["start"],
-        end=options["end"],
-        interval_s=options["interval"],
-        tp_size=options["tp_size"],
-        model_name=options["model_name"],
-        seed=secrets.randbits(_SEED_BITS) if seed is None else seed,
-        cache_salt=options["cache_salt"],
-        expect_warm=options["expect_warm"],
-        cross_check=not options["no_http"],
-        partial_every=options["partial_retrieve_every"],
-        partial_skip=options["partial_skip"] or default_partial_skip(options["mode"]),
-        require_transport=options["require_transport"] or "",
-        server_release=options["server_release"],
-        http_token=token,
-        http_ca=options["http_ca"] or "",
-        timeout_s=options["timeout"],
-        visible_within_s=options["visible_within"],
-        wait_ready_s=options["wait_ready"],
-        own_server=options["embedded"],
-        mode=options["mode"],
-        cuda_ipc=options["cuda_ipc"],
-    )
+    fields["http_token"] = token
+    fields["rpc_url"] = normalize_rpc_url(fields["rpc_url"])
+    fields["http_url"] = normalize_http_url(fields["http_url"])
+    fields["transfer"] = _transfer(options)
+    if fields["seed"] is None:
+        fields["seed"] = secrets.randbits(_SEED_BITS)
+    config = RunConfig(**fields)
     check_config(config)
-    if config.expect_warm and seed is None:
+    if config.expect_warm and options["seed"] is None:
         raise UsageError("--expect-warm needs --seed, the seed that the earlier run printed")
     if options["use_mla"] and not config.is_mla:
-        raise UsageError(f"--use-mla needs kv_size 1 in every group, the shape spec is {spec.text}")
+        raise UsageError(
+            f"--use-mla needs kv_size 1 in every group, the shape spec is {config.spec.text}"
+        )
     return config
 
 
 def _transfer(options: Mapping[str, Any]) -> TransferChoice:
     """Return the mode to ask for: `auto` follows the transport that is required."""
-    asked = TransferChoice(options["transfer_mode"])
+    asked = TransferChoice(options["transfer_mode"] or TransferChoice.AUTO)
     if asked is TransferChoice.AUTO and options["require_transport"] in ("shm", "inline"):
         return TransferChoice.ENGINE_DRIVEN
     return asked
@@ -96,9 +71,7 @@ def _transfer(options: Mapping[str, Any]) -> TransferChoice:
 def _spec(options: Mapping[str, Any]) -> ShapeSpec:
     text = options["kvcache_shape_spec"]
     if text is None:
-        blocks = options["num_blocks"] or DEFAULT_NUM_BLOCKS
-        size = options["block_size"] or DEFAULT_BLOCK_SIZE
-        text = f"(2,{blocks},{size},8,128):float16:32"
+        text = default_spec(options["num_blocks"], options["block_size"])
     try:
         return parse_shape_spec(text)
     except SpecError as error:
@@ -136,7 +109,7 @@ def run_baseline(ctx: click.Context, options: Mapping[str, Any]) -> int:
     from benchserver.cli.reports import open_reports
     from benchserver.report.text import TextReporter, make_printer
 
-    with open_reports(options["json_path"], options["junit_path"], ending) as reports:
+    with open_reports(options["json"], options["junit"], ending) as reports:
         output = Output(ending, to_stderr=reports.take_stdout)
         total = None if config.end is None else config.end - config.start
         reporter = TextReporter(make_printer(total, output.outlet), quiet=options["quiet"])
@@ -224,9 +197,9 @@ def _serving(config: RunConfig, ending: Ending) -> AbstractContextManager[Embedd
 
 def _check_embedded(ctx: click.Context, options: Mapping[str, Any]) -> None:
     """Refuse an address beside --embedded: that server has its own."""
-    for name, option in (("rpc_url", "--rpc-url"), ("url", "--url")):
-        if options["embedded"] and _is_given(ctx, name):
-            raise UsageError(f"{option} and --embedded exclude each other")
+    for option in options_in(BENCH):
+        if option.excluded_by and options["embedded"] and _is_given(ctx, option.key):
+            raise UsageError(f"{option.name} and --embedded exclude each other")
 
 
 def _mode(ctx: click.Context, options: Mapping[str, Any]) -> str:
@@ -247,9 +220,10 @@ def _cuda_ipc(ctx: click.Context, options: Mapping[str, Any], mode: str) -> str:
             raise UsageError("--cuda-ipc is for --mode gpu, and this run keeps its KV on the host")
         return asked
     matters = mode == "gpu" and _transfer(options) is not TransferChoice.ENGINE_DRIVEN
-    return asked if matters else DEFAULT_CUDA_IPC
+    default: str = option_called(BENCH, "--cuda-ipc").default
+    return asked if matters else default
 
 
 def _is_given(ctx: click.Context, name: str) -> bool:
-    """Tell whether an option's value comes from the user, be it by a variable or a file."""
+    """Tell whether an option's value comes from the user: variables and files count too."""
     return ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT

@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from benchserver.cli.clickoptions import TableOption
 from benchserver.cli.types import StrictFloat, StrictInt
 
 if sys.version_info >= (3, 11):
@@ -42,27 +43,25 @@ def _read(ctx: click.Context, path: str) -> dict[str, Any]:
     except OSError as error:
         raise click.BadParameter(f"{path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:  # also from integers of thousands of digits
-        raise click.BadParameter(f"{path} is no TOML: {' '.join(str(error).split())}") from error
+        raise click.BadParameter(f"{path} is not TOML: {' '.join(str(error).split())}") from error
     return _checked(ctx.command, document, path)
 
 
 def _checked(command: click.Command, document: dict[str, Any], path: str) -> dict[str, Any]:
     """Translate option names to parameter names, table by table; refuse unknown ones."""
     parameters = {
-        option.lstrip("-"): parameter
+        parameter.row.file_key: parameter
         for parameter in command.params
-        for option in parameter.opts
-        if option.startswith("--")
+        if isinstance(parameter, TableOption) and not parameter.is_eager
     }
-    names = set(parameters)
     result: dict[str, Any] = {}
     for key, value in document.items():
         if isinstance(value, dict):
             result[key] = _checked(_subcommand(command, key, path), value, path)
-        elif key not in names or key in ("config", "help", "version"):
-            known = ", ".join(sorted(names - {"config", "help", "version"}))
+        elif key not in parameters:
+            known = ", ".join(sorted(parameters))
             raise click.BadParameter(f"{path}: unknown option {key!a}; known: {known}")
-        elif getattr(parameters[key], "multiple", False):
+        elif parameters[key].multiple:
             result[parameters[key].name or ""] = _several(value, key, path)
         elif isinstance(value, list):
             raise click.BadParameter(f"{path}: {key} is an array, expected a single value")
@@ -73,12 +72,12 @@ def _checked(command: click.Command, document: dict[str, Any], path: str) -> dic
     return result
 
 
-def _problem(parameter: click.Parameter, value: Any) -> str:
+def _problem(parameter: TableOption, value: Any) -> str:
     """Say why an option cannot have a value of this kind, or "".
 
     What click makes of a true, or of a number, where a text is due would be a file of that name.
     """
-    if getattr(parameter, "is_flag", False):
+    if parameter.is_flag:
         return "" if isinstance(value, bool) else "expected true or false"
     looks_itself = isinstance(parameter.type, StrictInt | StrictFloat | click.Choice)
     return "" if looks_itself or isinstance(value, str) else "expected a text, in quotes"

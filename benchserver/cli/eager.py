@@ -15,13 +15,3 @@ def print_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
         except PackageNotFoundError:
             click.echo("bench-server (not installed)")
         ctx.exit()
-
-
-def print_faults(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    """Print the faults; a click callback."""
-    if value:
-        from benchserver.cli.serve import fault_lines
-
-        for line in fault_lines():
-            click.echo(line)
-        ctx.exit()

@@ -13,32 +13,22 @@ from collections.abc import Iterator, Mapping
 import click
 from click.core import ParameterSource
 
+from benchserver.cli.clickoptions import TableOption
 from benchserver.errors import one_line
-
-PREFIX = "BENCH_SERVER"
+from benchserver.options.option import PREFIX
 
 _MAX_NAMES = 8
 """How many names a warning shows; a service with several ports makes dozens."""
 
-_SERVICE_LINK = re.compile(r"(?:tcp|udp|sctp)://.*", re.DOTALL)
 
-
-class PortOption(click.Option):
-    """An option for a port, which does not mistake a Kubernetes service of that name for one."""
-
-    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
-        """Return the variable's value, if it is meant for us."""
-        value = super().resolve_envvar_value(ctx)
-        return None if value is not None and _SERVICE_LINK.fullmatch(value) else value
-
-
-def variables_of(command: click.Command, prefix: str = PREFIX) -> Iterator[tuple[str, str]]:
+def variables_of(command: click.Command) -> Iterator[tuple[str, TableOption]]:
     """Yield the variables of a command and those below it, with the options they stand for."""
     for parameter in command.params:
-        for name in _variables(parameter, prefix):
-            yield name, parameter.opts[0]
-    for name, sub in command.commands.items() if isinstance(command, click.Group) else ():
-        yield from variables_of(sub, f"{prefix}_{name.upper()}")
+        if isinstance(parameter, TableOption):
+            for name in _variables(parameter):
+                yield name, parameter
+    for sub in command.commands.values() if isinstance(command, click.Group) else ():
+        yield from variables_of(sub)
 
 
 def warning(command: click.Command, environment: Mapping[str, str]) -> str:
@@ -47,8 +37,7 @@ def warning(command: click.Command, environment: Mapping[str, str]) -> str:
     lost = sorted(
         name
         for name, value in environment.items()
-        if name.startswith(f"{PREFIX}_")
-        and (name not in known or (known[name].endswith("port") and _SERVICE_LINK.fullmatch(value)))
+        if name.startswith(f"{PREFIX}_") and not (name in known and known[name].is_meant(value))
     )
     if not lost:
         return ""
@@ -62,8 +51,7 @@ def origin(ctx: click.Context, parameter: click.Parameter) -> str:
     """Return where a value came from that is not on the command line, or ""."""
     source = ctx.get_parameter_source(parameter.name or "")
     if source is ParameterSource.ENVIRONMENT:
-        prefix = ctx.auto_envvar_prefix or PREFIX
-        names = [name for name in _variables(parameter, prefix) if name in os.environ]
+        names = [name for name in _variables(parameter) if name in os.environ]
         return f"the variable {names[0]}" if names else ""
     return "--config" if source is ParameterSource.DEFAULT_MAP else ""
 
@@ -85,7 +73,6 @@ def from_environment(ctx: click.Context) -> list[str]:
     return [text.removeprefix("the variable ") for text in found if text.startswith("the ")]
 
 
-def _variables(parameter: click.Parameter, prefix: str) -> list[str]:
-    if parameter.envvar is not None:
-        return [parameter.envvar] if isinstance(parameter.envvar, str) else list(parameter.envvar)
-    return [f"{prefix}_{(parameter.name or '').upper()}"]
+def _variables(parameter: click.Parameter) -> list[str]:
+    found = parameter.envvar
+    return [found] if isinstance(found, str) else list(found or ())

@@ -9,15 +9,23 @@ from typing import Any
 
 import click
 
+from benchserver.cli.clickoptions import TableOption
 from benchserver.cli.environment import origin, warning, with_origins
 from benchserver.cli.output import complain, say
 from benchserver.ending import Ending
 from benchserver.errors import BEFORE, EXIT_FAILED, EXIT_USAGE, HarnessError, os_reason
 from benchserver.limits import shortage
 
+_LAST = "Other"
+"""The heading of click's own options."""
+
 
 class OneLineCommand(click.Command):
     """A command whose errors name the variables that they come from."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, each under its heading."""
+        _write_options(self, ctx, formatter)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run it."""
@@ -30,7 +38,10 @@ class OneLineCommand(click.Command):
 class OneLineGroup(click.Group):
     """A group whose errors are one line each: usage exits 2, a fatal error 1."""
 
-    command_class = OneLineCommand
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, each under its heading, and the commands."""
+        _write_options(self, ctx, formatter)
+        self.format_commands(ctx, formatter)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run, and exit the process with the documented code, whatever threads still do."""
@@ -75,6 +86,19 @@ class OneLineGroup(click.Group):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is buffered goes nowhere
             return EXIT_FAILED
         return code if isinstance(code, int) else 0
+
+
+def _write_options(
+    command: click.Command, ctx: click.Context, formatter: click.HelpFormatter
+) -> None:
+    sections: dict[str, list[tuple[str, str]]] = {}
+    for parameter in command.get_params(ctx):
+        heading = parameter.heading if isinstance(parameter, TableOption) else _LAST
+        if (record := parameter.get_help_record(ctx)) is not None:
+            sections.setdefault(heading, []).append(record)
+    for heading, records in sections.items():
+        with formatter.section(heading):
+            formatter.write_dl(records)
 
 
 def _usage_text(error: click.UsageError) -> str:

@@ -10,21 +10,40 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from benchserver.cli.clickoptions import with_options
+from benchserver.cli.group import OneLineCommand
 from benchserver.cli.output import Output
 from benchserver.clock import NS_PER_S, RealClock
 from benchserver.ending import Ending
 from benchserver.errors import EXIT_FAILED, EXIT_OK, FatalError, UsageError, one_line
-from benchserver.selftest.case import CONTROL, Case
-from benchserver.selftest.cases import CASES
+from benchserver.limits import require, selftest_need
+from benchserver.selftest.options import SELFTEST
 
 if TYPE_CHECKING:
     from benchserver.report.destinations import Destination
+    from benchserver.selftest.case import Case
     from benchserver.selftest.judge import Row
     from benchserver.selftest.table import TablePrinter
 
 
+@click.command(cls=OneLineCommand)
+@with_options(SELFTEST, command="selftest")
+@click.pass_obj
+def selftest(ending: Ending, /, **options: Any) -> int:
+    """Prove that every check can fail: run the bench into every fault of the embedded server.
+
+    Exit code 0: each fault was caught by the check that must catch it, and harmless ones passed.
+    """
+    if not options["list"]:
+        require(selftest_need(jobs=options["jobs"]))
+    return run_selftest(options, ending)
+
+
 def chosen(names: Sequence[str]) -> list[Case]:
     """Return the runs of these faults, all if there are none; UsageError for an unknown one."""
+    from benchserver.selftest.case import CONTROL
+    from benchserver.selftest.cases import CASES
+
     known = dict.fromkeys(case.fault for case in CASES)
     for name in names:
         if name not in known:
@@ -40,7 +59,7 @@ def run_selftest(options: Mapping[str, Any], ending: Ending) -> int:
     from benchserver.selftest.table import list_line, make_table
 
     cases = chosen(options["only"])
-    if options["list_only"]:
+    if options["list"]:
         for case in cases:
             click.echo(list_line(case))
         return EXIT_OK
@@ -49,7 +68,7 @@ def run_selftest(options: Mapping[str, Any], ending: Ending) -> int:
 
         require_device()
     with ExitStack() as opened:
-        report = _open_report(options["json_path"], ending, opened)
+        report = _open_report(options["json"], ending, opened)
         output = Output(ending, to_stderr=report is not None and report.takes_stdout)
         opened.callback(output.trouble)
         table = make_table(len(cases), output.outlet)

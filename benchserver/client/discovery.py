@@ -17,8 +17,9 @@ from benchserver.client.connection import BadAnswerError, CallFailedError, Conne
 from benchserver.client.http import API_ERRORS, HttpApi
 from benchserver.client.names import UnresolvedError, addresses_of, in_url, unresolved
 from benchserver.clock import NS_PER_S, Clock
-from benchserver.config import RunConfig, TransferChoice
+from benchserver.config import RunConfig
 from benchserver.errors import FatalError, UsageError, one_line, os_reason
+from benchserver.options.memory import TransferChoice
 from benchserver.tasks import OutOfTimeError, within
 from protocol.bounds import MAX_SLOTS
 from protocol.dialect import Dialect

@@ -1,8 +1,12 @@
-"""Which GPU each rank's pool lies on: values, no torch."""
+"""Which GPU each rank's pool lies on, and how its memory is described: values, no torch."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+CudaIpc = Literal["torch", "driver"]
+"""How GPU memory is described to a server: as torch shares it, or by the driver's handle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

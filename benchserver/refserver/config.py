@@ -19,6 +19,7 @@ from benchserver.refserver.defaults import (
     DEFAULT_WORKER_REAP_TIMEOUT_S,
     DEFAULT_WORKER_REGISTRATION_GRACE_S,
 )
+from benchserver.refserver.options import MAX_CHUNK_TOKENS, MAX_SECONDS
 from benchserver.refserver.store.freelist import ALIGN_BYTES
 from benchserver.refserver.tiers.url import parse_tier_url
 from protocol.dialect import Dialect
@@ -38,11 +39,7 @@ FIRST_CUDA_RELEASE = "0.5.6"
 POOL_PREFIX = "lmcache_l1_pool_"
 """Stock servers name their shared pool with it (0.4.7 to 0.5.6)."""
 
-MAX_CHUNK_TOKENS = 1 << 20
-"""A chunk of a million tokens is nobody's."""
-
 MAX_PORT = 65535
-MAX_SECONDS = 366 * 86_400
 MIN_REAP_S = 1
 """The server looks for silent clients once a second; the real one demands 30 s (0.5.6)."""
 

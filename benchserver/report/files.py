@@ -9,7 +9,9 @@ from typing import Any
 from xml.etree import ElementTree
 
 from benchserver.check.verdict import Tally, Verdict
-from benchserver.report.replay import replay_command
+from benchserver.options.bench import BENCH
+from benchserver.options.option import Option, options_in
+from benchserver.report.replay import field_values, replay_command
 from benchserver.result import RunResult
 from benchserver.stats.latency import LatencySummary
 
@@ -19,7 +21,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 def result_document(result: RunResult) -> dict[str, Any]:
     """Return the JSON report; times in milliseconds, as their names say."""
-    config, server, measures = result.config, result.server, result.measures
+    server, measures = result.server, result.measures
     missing = result.ledger.not_evaluated()
     total = result.sequences_ok + result.sequences_failed + result.sequences_unproven
     return {
@@ -29,25 +31,7 @@ def result_document(result: RunResult) -> dict[str, Any]:
         "interrupted": result.interrupted,
         "wall_s": result.wall_ns / 1e9,
         "server": {**asdict(server), "embedded": server.embedded},
-        "config": {
-            "spec": config.spec.text,
-            "num_tokens": config.num_tokens,
-            "start": config.start,
-            "end": config.end,
-            "interval_s": config.interval_s,
-            "tp_size": config.tp_size,
-            "mla": config.is_mla,
-            "model_name": config.model_name,
-            "cache_salt": config.cache_salt,
-            "seed": config.seed,
-            "expect_warm": config.expect_warm,
-            "cross_check": config.cross_check,
-            "partial_every": config.partial_every,
-            "partial_skip": config.partial_skip,
-            "transfer_mode": config.transfer.value,
-            "mode": config.mode,
-            **_gpu_facts(result),
-        },
+        "config": _config_facts(result),
         "sequences": {
             "attempted": total,
             "proven": result.sequences_ok,
@@ -90,12 +74,25 @@ def _figures(summary: LatencySummary) -> dict[str, float]:
     return {name: n for name, n in figures.items() if n or name not in ("clamped", "censored")}
 
 
-def _gpu_facts(result: RunResult) -> dict[str, Any]:
-    """Return what a run on GPUs says beyond one on the host."""
-    if result.config.mode == "cpu":
-        return {}
-    devices = [asdict(device) for device in result.devices]
-    return {"cuda_ipc": result.config.cuda_ipc, "devices": devices}
+def _config_facts(result: RunResult) -> dict[str, Any]:
+    """Return what was asked for, by every option that decides a run; secrets are left out."""
+    values = field_values(result.config)
+    facts = {
+        option.json_key: _json_value(option, values[option.field])
+        for option in options_in(BENCH)
+        if option.json_key
+    }
+    given = (option.given_field for option in options_in(BENCH) if option.given_field)
+    facts |= {name: values[name] for name in given}
+    facts["mla"] = result.config.is_mla
+    if result.config.mode == "gpu":
+        facts["devices"] = [asdict(device) for device in result.devices]
+    return facts
+
+
+def _json_value(option: Option, value: Any) -> Any:
+    """Return a value as JSON has it: numbers stay numbers."""
+    return value if isinstance(value, int | float | None) else option.text_of(value)
 
 
 def junit_document(result: RunResult) -> bytes:

@@ -23,7 +23,7 @@ from benchserver.stage.stage import Crew
 from benchserver.tasks import Threads
 
 if TYPE_CHECKING:
-    from benchserver.config import TransferChoice
+    from benchserver.options.memory import TransferChoice
     from benchserver.stage.pools import Pools
     from benchserver.stage.workforce import Workforce
 

@@ -15,13 +15,14 @@ from benchserver.client.handle_mode import HandleMode
 from benchserver.client.transfer import TransferMode, dtype_hint
 from benchserver.client.worker import Worker, instance_id
 from benchserver.clock import NS_PER_S, Clock
-from benchserver.config import RunConfig, TransferChoice
+from benchserver.config import RunConfig
 from benchserver.errors import FatalError, WorkCancelledError, one_line
 from benchserver.geometry import Geometry
 from benchserver.kv.blocks import PLACES, BlockPlan
 from benchserver.kv.evidence import EvidenceKind
 from benchserver.kv.placement import RankDevice
 from benchserver.kv.pool import KvPool
+from benchserver.options.memory import TransferChoice
 from benchserver.stage.pools import Pools, kv_rank
 from benchserver.tasks import gather_all, in_thread
 from protocol.errors import LocalProtocolError

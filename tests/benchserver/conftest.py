@@ -14,7 +14,7 @@ from hypothesis import settings
 from benchserver import tasks
 from benchserver.check.run import new_ledger
 from benchserver.check.verdict import passed
-from benchserver.config import RunConfig, TransferChoice
+from benchserver.config import RunConfig
 from benchserver.history import (
     DigestRecord,
     EndRecord,
@@ -33,6 +33,7 @@ from benchserver.kv.host.pool import HostPool
 from benchserver.kv.host.segment import SharedSegment
 from benchserver.kv.layout import place_tensors
 from benchserver.kv.pattern import group_patterns
+from benchserver.options.memory import TransferChoice
 from benchserver.result import RunResult, ServerFacts
 from benchserver.scenarios.baseline.checks import CHECKS
 from benchserver.scenarios.baseline.plan import (

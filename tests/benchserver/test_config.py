@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from benchserver.config import (
     RunConfig,
-    TransferChoice,
     check_against_l1,
     check_config,
     check_geometry,
@@ -24,6 +23,7 @@ from benchserver.config import (
     with_whole_chunk,
 )
 from benchserver.errors import FatalError, UsageError
+from benchserver.options.memory import TransferChoice
 from tests.tlsstage import OPENSSL, make_certificate
 
 MakeConfig = Callable[..., RunConfig]
@@ -58,9 +58,9 @@ def test_the_default_run_is_fine(make_config: MakeConfig) -> None:
         ({"interval_s": -0.5}, "--interval -0.5 is out of range"),
         ({"interval_s": math.nan}, "--interval nan is out of range"),
         ({"interval_s": math.inf}, "--interval inf is out of range"),
-        ({"timeout_s": 0.0}, "--timeout 0.0 is out of range, expected 0.001 to"),
+        ({"timeout_s": 0.0}, "--timeout 0 is out of range, expected 0.001 to"),
         ({"timeout_s": math.inf}, "--timeout inf is out of range"),
-        ({"visible_within_s": -1.0}, "--visible-within -1.0 is out of range"),
+        ({"visible_within_s": -1.0}, "--visible-within -1 is out of range"),
         ({"wait_ready_s": math.nan}, "--wait-ready nan is out of range"),
         ({"model_name": ""}, "--model-name: a model name must not be empty"),
         ({"model_name": "a@b"}, "--model-name: a model name must not contain '@'"),

@@ -83,6 +83,16 @@ def test_the_first_signal_after_the_run_changes_nothing(stage: Stage) -> None:
     assert stage.done == [1]
 
 
+def test_a_patient_one_is_ended_by_no_other_signal(stage: Stage) -> None:
+    """A server gives its chunks to L2 at its end, however often somebody presses Ctrl-C."""
+    with stage.ending.running(lambda: stage.done.append("stop"), patient=True):
+        for _ in range(3):
+            stage.ending.on_signal()
+            stage.now_s += 1
+    stage.ending.on_signal()
+    assert stage.done == ["stop"]
+
+
 def test_a_run_that_begins_after_a_signal_is_stopped_at_once(stage: Stage) -> None:
     with stage.ending.asking():
         assert not stage.ending.asked

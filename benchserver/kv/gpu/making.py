@@ -9,12 +9,12 @@ from benchserver.cuda.reason import reason_of
 from benchserver.errors import FatalError
 from benchserver.kv.gpu.events import CudaEvents
 from benchserver.kv.gpu.lanes import Lanes
-from benchserver.kv.gpu.memory import CudaIpc, CudaMemory, require_device_room
+from benchserver.kv.gpu.memory import CudaMemory, require_device_room
 from benchserver.kv.gpu.pool import CudaPool
 from benchserver.kv.gpu.requirements import require_cuda
 from benchserver.kv.layout import place_tensors
 from benchserver.kv.pattern import GroupPattern
-from benchserver.kv.placement import RankDevice, device_numbers
+from benchserver.kv.placement import CudaIpc, RankDevice, device_numbers
 from shapespec import ShapeSpec
 
 

@@ -10,17 +10,16 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 from benchserver.cuda import mark
 from benchserver.cuda.driver import DriverError, address_range, memory_handle
 from benchserver.cuda.reason import reason_of
 from benchserver.errors import FatalError
+from benchserver.kv.placement import CudaIpc
 from protocol.errors import LocalProtocolError
 from protocol.handles import CudaHandle, CudaRawHandle, handle_to_wire
 from shapespec import DTYPES
-
-CudaIpc = Literal["torch", "driver"]
 
 _HINTS = {
     "torch": "in a container start it with --ipc=host; unset PYTORCH_CUDA_ALLOC_CONF (expandable "

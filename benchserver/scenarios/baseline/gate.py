@@ -10,7 +10,8 @@ from benchserver.check.judging import judge
 from benchserver.check.transfers import STORE
 from benchserver.check.verdict import Check
 from benchserver.clock import NS_PER_S
-from benchserver.config import MAX_SEQUENCES, RunConfig
+from benchserver.config import RunConfig
+from benchserver.options.baseline import MAX_SEQUENCES
 from benchserver.scenarios.baseline.checks import CHECKS, JUDGES, VISIBILITY, WARM_LOOKUP
 from benchserver.scenarios.baseline.plan import PROBES, SKIPPED_TOKENS, Probing
 from benchserver.scenarios.baseline.probes import PARTIAL, PROBE_CHECKS, probes_made

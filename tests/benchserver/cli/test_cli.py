@@ -21,11 +21,11 @@ from benchserver.check.content import CONTENT
 from benchserver.check.verdict import failed
 from benchserver.cli import baseline, output
 from benchserver.cli.main import cli
-from benchserver.config import RunConfig, TransferChoice
-from benchserver.defaults import DEFAULT_PARTIAL_EVERY
+from benchserver.config import RunConfig
 from benchserver.ending import Ending
 from benchserver.errors import FatalError
 from benchserver.kv.gpu import requirements
+from benchserver.options.memory import TransferChoice
 from benchserver.outlet import Outlet, outlet_for
 from benchserver.report.text import TextReporter
 from benchserver.result import RunResult
@@ -228,7 +228,7 @@ def test_defaults(runs: list[RunConfig]) -> None:
     assert (config.num_tokens, config.start, config.end) == (512, 0, None)
     assert (config.interval_s, config.timeout_s) == (0.5, 10.0)
     assert config.cross_check is True
-    assert config.partial_every == DEFAULT_PARTIAL_EVERY == 10
+    assert config.partial_every == 10
     assert config.partial_skip == "blocks"
     assert 0 <= config.seed < 2**32
 

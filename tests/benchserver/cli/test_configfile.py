@@ -47,7 +47,7 @@ def test_every_kind_of_value(read: Read) -> None:
     assert options["quiet"] is True
     assert options["no_http"] is True
     assert options["mode"] == "cpu"
-    assert options["json_path"] == "out.json"
+    assert options["json"] == "out.json"
     assert options["use_mla"] is False
     # What the file does not name keeps its default.
     assert options["block_size"] is None
@@ -99,11 +99,11 @@ def test_a_table_is_for_its_command(read: Read, tmp_path: Path) -> None:
         ("end = {a = 1}", "unknown table [end]"),
         ("[serve]\nend = 1", "unknown option 'end'; known: as, chunk-size"),
         ("[serve.x]\nport = 1", "unknown table [x]"),
-        ("end = ", "is no TOML: Invalid value"),
-        ("end = 1\nend = 2", "is no TOML"),
-        (b"\xff\xfe", "is no TOML: 'utf-8' codec can't decode"),
-        (f"end = {'9' * 5000}", "is no TOML"),
-        ("x = " + "[" * 100_000, "is no TOML"),
+        ("end = ", "is not TOML: Invalid value"),
+        ("end = 1\nend = 2", "is not TOML"),
+        (b"\xff\xfe", "is not TOML: 'utf-8' codec can't decode"),
+        (f"end = {'9' * 5000}", "is not TOML"),
+        ("x = " + "[" * 100_000, "is not TOML"),
         ("#" * ((1 << 20) + 1), "is longer than 1048576 bytes"),
         ("end = -1", "-1 is out of range, expected 0 to 1099511627776"),
         ("end = 1.5", "1.5 is not a decimal integer"),
@@ -140,7 +140,7 @@ def test_an_option_that_may_come_several_times(faults: str, tmp_path: Path) -> N
     with cli.make_context("bench-server", ["--config", str(path)]) as ctx:
         assert isinstance(ctx.command, click.Group)
         with ctx.command.commands["serve"].make_context("serve", [], parent=ctx) as child:
-            assert child.params["faults"] == tuple(faults.strip("[]").replace('"', "").split(", "))
+            assert child.params["fault"] == tuple(faults.strip("[]").replace('"', "").split(", "))
 
 
 def test_several_values_must_be_strings(read: Read) -> None:

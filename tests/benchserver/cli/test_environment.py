@@ -133,7 +133,7 @@ def test_names_of_any_kind_are_shown_in_one_line() -> None:
 
 
 def test_every_option_has_its_variable() -> None:
-    known = dict(variables_of(cli))
+    known = {name: option.row.name for name, option in variables_of(cli)}
     assert known["BENCH_SERVER_RPC_URL"] == "--rpc-url"
     assert known["BENCH_SERVER_JSON"] == "--json"
     assert known["BENCH_SERVER_SERVE_L1_SIZE_GB"] == "--l1-size-gb"

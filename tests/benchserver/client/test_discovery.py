@@ -30,8 +30,9 @@ from benchserver.client.discovery import (
 from benchserver.client.http import HttpApi, HttpFailedError
 from benchserver.client.zmq import ZmqConnector
 from benchserver.clock import NS_PER_MS, NS_PER_S, RealClock, VirtualClock
-from benchserver.config import RunConfig, TransferChoice
+from benchserver.config import RunConfig
 from benchserver.errors import FatalError, UsageError
+from benchserver.options.memory import TransferChoice
 from benchserver.refserver.config import spoken_releases
 from protocol.bounds import MAX_SLOTS
 from protocol.dialect import Dialect

@@ -41,6 +41,36 @@ def cases_of(result: RunResult) -> dict[str, ElementTree.Element]:
 
 # JSON
 
+CONFIG = {
+    "rpc_url": "tcp://localhost:5555",
+    "http_url": "http://localhost:8080",
+    "http_ca": "",
+    "server_release": "",
+    "timeout_s": 10.0,
+    "wait_ready_s": 0.0,
+    "own_server": False,
+    "mode": "cpu",
+    "cuda_ipc": "torch",
+    "transfer_mode": "auto",
+    "require_transport": "",
+    "spec": "(2,1024,16,8,128):float16:32",
+    "num_tokens": 512,
+    "num_tokens_given": True,
+    "tp_size": 1,
+    "mla": False,
+    "model_name": "bench-server",
+    "cache_salt": "",
+    "seed": 7,
+    "start": 0,
+    "end": 2,
+    "interval_s": 0.5,
+    "expect_warm": False,
+    "partial_every": 10,
+    "partial_skip": "blocks",
+    "visible_within_s": 2.0,
+    "cross_check": True,
+}
+
 
 def test_json_of_a_good_run(good_result: GoodResult, good_sequence: GoodSequence) -> None:
     measures = Measures(SERIES, RATES)
@@ -51,6 +81,7 @@ def test_json_of_a_good_run(good_result: GoodResult, good_sequence: GoodSequence
     document = json.loads(content)
     latency = document.pop("latency")
     checks = document.pop("checks")
+    assert document.pop("config") == CONFIG
     assert document == {
         "format": 1,
         "verdict": "valid",
@@ -66,24 +97,6 @@ def test_json_of_a_good_run(good_result: GoodResult, good_sequence: GoodSequence
             "transfer_mode": "lmcache_driven",
             "transport": "handle",
             "embedded": False,
-        },
-        "config": {
-            "spec": "(2,1024,16,8,128):float16:32",
-            "num_tokens": 512,
-            "start": 0,
-            "end": 2,
-            "interval_s": 0.5,
-            "tp_size": 1,
-            "mla": False,
-            "model_name": "bench-server",
-            "cache_salt": "",
-            "seed": 7,
-            "expect_warm": False,
-            "cross_check": True,
-            "partial_every": 10,
-            "partial_skip": "blocks",
-            "transfer_mode": "auto",
-            "mode": "cpu",
         },
         "sequences": {"attempted": 2, "proven": 2, "failed": 0, "unproven": 0},
         "probes": {probe.name: {"made": 1, "not_evaluated": ""} for probe in PROBES},

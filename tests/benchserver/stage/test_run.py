@@ -17,10 +17,11 @@ from benchserver.client import discovery
 from benchserver.client.connection import ConnectionLostError, NoAnswerError
 from benchserver.client.http import HttpApi, HttpFailedError
 from benchserver.client.zmq import ZmqConnection
-from benchserver.config import RunConfig, TransferChoice
+from benchserver.config import RunConfig
 from benchserver.errors import WorkCancelledError
 from benchserver.geometry import Geometry
 from benchserver.kv.pool import KvPool
+from benchserver.options.memory import TransferChoice
 from benchserver.stage import run as run_module
 from benchserver.stage.heartbeat import Heartbeat
 from benchserver.stage.outside import Outside

@@ -9,7 +9,8 @@ import pytest
 from benchserver.cuda.driver import DriverError
 from benchserver.errors import FatalError
 from benchserver.kv.gpu import memory as memory_module
-from benchserver.kv.gpu.memory import CudaIpc, CudaMemory, require_device_room
+from benchserver.kv.gpu.memory import CudaMemory, require_device_room
+from benchserver.kv.placement import CudaIpc
 from benchserver.shmnames import SHM_DIR
 from protocol.handles import CudaHandle, CudaRawHandle, handle_to_wire
 from tests.faketorch import GIB, UUID, FakeTensor, FakeTorch, use_fake_torch

@@ -1,0 +1,51 @@
+"""What a run prints and writes, and where options come from: options of every scenario."""
+
+from __future__ import annotations
+
+from benchserver.options.kinds import Action, Flag, Text
+from benchserver.options.option import NotReplayed, Option, Table
+
+_OUTPUT = NotReplayed("it decides what is written, not what is done")
+
+OUTPUT = Table(
+    "Output",
+    shared=True,
+    options=(
+        Option(
+            name="--json",
+            kind=Text("PATH"),
+            help="Write a JSON report; -: to standard output, and the lines to standard error.",
+            replay=_OUTPUT,
+        ),
+        Option(
+            name="--junit",
+            kind=Text("PATH"),
+            help="Write a JUnit XML report, one case a check; - as above.",
+            replay=_OUTPUT,
+        ),
+        Option(
+            name="--quiet",
+            kind=Flag(),
+            help="Print failures and the result only.",
+            replay=_OUTPUT,
+        ),
+    ),
+)
+
+OTHER = Table(
+    "Other",
+    options=(
+        Option(
+            name="--config",
+            kind=Text("FILE"),
+            help="TOML file with defaults for all options.",
+            replay=NotReplayed("the line has what the file said"),
+        ),
+        Option(
+            name="--version",
+            kind=Action(),
+            help="Print the version.",
+            replay=NotReplayed("nothing runs"),
+        ),
+    ),
+)

@@ -1,0 +1,187 @@
+"""The rows of `bench-server`: both ways between them and the configuration, and every output.
+
+An option that is missing from an output fails here, and so does one planted in a table alone.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import click
+import pytest
+
+from benchserver.cli.clickoptions import TableOption, with_options
+from benchserver.cli.main import cli
+from benchserver.config import RunConfig
+from benchserver.options import bench
+from benchserver.options.bench import BENCH
+from benchserver.options.kinds import Action, Choice, Flag, Text, Texts
+from benchserver.options.option import (
+    NotReplayed,
+    Option,
+    Replayed,
+    Tables,
+    options_in,
+    variable_of,
+)
+from benchserver.refserver.options import SERVE
+from benchserver.report import files, replay
+from benchserver.result import RunResult
+from benchserver.selftest.options import SELFTEST
+
+MakeConfig = Callable[..., RunConfig]
+GoodResult = Callable[..., RunResult]
+
+COMMANDS: list[tuple[str, Tables]] = [("", BENCH), ("serve", SERVE), ("selftest", SELFTEST)]
+ROWS = [row for row in options_in(BENCH) if row.field]
+
+
+def unset_fields(tables: Tables, config: type) -> set[str]:
+    """Return the fields that no row decides, and those that rows name and nobody has."""
+    decided = {row.field for row in options_in(tables)} | {
+        row.given_field for row in options_in(tables)
+    }
+    return (decided - {""}) ^ {field.name for field in fields(config)}
+
+
+def test_every_field_has_its_row_and_every_row_its_field() -> None:
+    assert unset_fields(BENCH, RunConfig) == set()
+
+
+def test_a_planted_row_and_a_missing_one_are_seen() -> None:
+    target = BENCH[0]
+    planted = replace(target.options[0], name="--planted", field="planted")
+    more = replace(target, options=(*target.options, planted))
+    assert unset_fields((more, *BENCH[1:]), RunConfig) == {"planted"}
+    fewer = replace(target, options=target.options[1:])
+    assert unset_fields((fewer, *BENCH[1:]), RunConfig) == {"rpc_url"}
+
+
+@pytest.mark.parametrize(("command", "tables"), COMMANDS)
+def test_rows_are_told_apart(command: str, tables: Tables) -> None:
+    rows = list(options_in(tables))
+    variables = [variable_of(row, table, command) for table in tables for row in table.options]
+    for names in ([row.name for row in rows], [row.key for row in rows], variables):
+        assert len(names) == len(set(names))
+    assert all(row.name.startswith("--") and row.help.rstrip().endswith((".", "]")) for row in rows)
+
+
+@pytest.mark.parametrize("row", [row for row in options_in(BENCH) if not row.field])
+def test_a_row_that_decides_no_field_says_why_no_replay_needs_it(row: Option) -> None:
+    assert isinstance(row.replay, NotReplayed)
+    assert len(row.replay.why) > 10
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_words_are_those_of_the_fields_type(row: Option) -> None:
+    hint = get_type_hints(RunConfig)[row.field]
+    if isinstance(row.kind, Choice) and get_args(hint):
+        assert set(row.kind.words) == set(get_args(hint))
+
+
+# Each output has every option
+
+
+def params_of(command: click.Command) -> dict[str, TableOption]:
+    return {p.row.name: p for p in command.params if isinstance(p, TableOption)}
+
+
+def missing_from_click(tables: Tables, command: click.Command) -> list[str]:
+    return [row.name for row in options_in(tables) if row.name not in params_of(command)]
+
+
+def missing_from_variables(tables: Tables, command: click.Command, name: str) -> list[str]:
+    known = params_of(command)
+    return [
+        row.name
+        for table in tables
+        for row in table.options
+        if not isinstance(row.kind, Action)
+        and (row.name not in known or known[row.name].envvar != variable_of(row, table, name))
+    ]
+
+
+def command_named(name: str) -> click.Command:
+    return cli.commands[name] if name else cli
+
+
+@pytest.mark.parametrize(("name", "tables"), COMMANDS)
+def test_the_command_line_and_the_variables_have_every_option(name: str, tables: Tables) -> None:
+    command = command_named(name)
+    assert missing_from_click(tables, command) == []
+    assert missing_from_variables(tables, command, name) == []
+    assert len(params_of(command)) == len(list(options_in(tables))) == len(command.params)
+
+
+def values(row: Option) -> tuple[Any, str]:
+    """Return a value that an option takes, and how a TOML file writes it."""
+    match row.kind:
+        case Flag():
+            return True, "true"
+        case Choice(words):
+            return words[-1], f'"{words[-1]}"'
+        case Text():
+            return "a text", '"a text"'
+        case Texts():
+            return ("a text",), '["a text"]'
+        case _:
+            return 1, "1"
+
+
+@pytest.mark.parametrize(("name", "tables"), COMMANDS)
+def test_the_file_has_every_option(name: str, tables: Tables, tmp_path: Path) -> None:
+    taken = [row for row in options_in(tables) if not isinstance(row.kind, Action)]
+    taken = [row for row in taken if row.name != "--config"]
+    lines = [f"{row.file_key} = {values(row)[1]}" for row in taken]
+    path = tmp_path / "bench.toml"
+    path.write_text("\n".join([f"[{name}]" if name else "", *lines]))
+    with cli.make_context("bench-server", ["--config", str(path)]) as ctx:
+        if not name:
+            read = ctx.params
+        else:
+            with command_named(name).make_context(name, [], parent=ctx) as child:
+                read = child.params
+    assert {row.key: read[row.key] for row in taken} == {row.key: values(row)[0] for row in taken}
+
+
+@pytest.fixture
+def planted(monkeypatch: pytest.MonkeyPatch) -> Option:
+    """Plant a row in the tables that reports and replay read, for a field that has one already."""
+    row = Option(
+        name="--planted", field="seed", report_key="planted", kind=Text("X"), help="",
+        replay=Replayed(always=True),
+    )  # fmt: skip
+    tables = (replace(BENCH[0], options=(*BENCH[0].options, row)), *BENCH[1:])
+    for module in (files, replay, bench):
+        monkeypatch.setattr(module, "BENCH", tables)
+    return row
+
+
+def test_a_planted_option_comes_out_everywhere_without_another_line(
+    planted: Option, good_result: GoodResult
+) -> None:
+    result = good_result()
+    assert json.loads(files.json_bytes(result))["config"]["planted"] == result.config.seed
+    assert f"--planted {result.config.seed}" in replay.replay_command(result)
+
+    @click.command()
+    @with_options(bench.BENCH)
+    def command(**_: Any) -> None: ...
+
+    assert params_of(command)["--planted"].envvar == "BENCH_SERVER_PLANTED"
+
+
+def test_json_has_every_option_that_decides_a_run(good_result: GoodResult) -> None:
+    config = json.loads(files.json_bytes(good_result()))["config"]
+    assert [row.name for row in ROWS if row.json_key not in config] == ["--http-token"]
+
+
+def test_every_word_of_a_replay_line_is_an_option_or_its_value(good_result: GoodResult) -> None:
+    words = shlex.split(replay.replay_command(good_result()))[1:]
+    names = {row.name for row in ROWS}
+    assert [word for word in words[::2] if word not in names] == []
