@@ -5,7 +5,6 @@ For tests of what the server does for GPU clients, marked `torch`.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -15,8 +14,9 @@ import numpy as np
 from benchserver.refserver.copier import Copier
 from benchserver.refserver.gpu.copies import tensor_over
 from benchserver.refserver.gpu.instance import CudaInstance
-from benchserver.refserver.gpu.leaving import Leaving
+from benchserver.refserver.gpu.runtime import CudaRuntime
 from benchserver.refserver.gpu.stream import Landing, check_event_handle
+from benchserver.refserver.gpu.work import DeviceWork
 from benchserver.refserver.pages.layout import layout_of
 from benchserver.refserver.pages.transfer import word_of
 from benchserver.refserver.refusal import RefusalError
@@ -104,22 +104,28 @@ def cpu_instance(
     world_size: int = 1,
     batch_bytes: int = 1 << 20,
     unmap: Callable[[], None] = lambda: None,
-    leaving: Leaving | None = None,
+    runtime: CudaRuntime | None = None,
 ) -> tuple[CudaInstance, HostStream]:
     """Return a client whose `memory` the server takes for a GPU's, and its stream."""
     stream = HostStream()
-    instance = CudaInstance(
-        model_name="m",
-        world_size=world_size,
-        layout=layout_of(handles, {}, [], engine_type="vllm", chunk_size=chunk_size),
+    runtime = runtime or CudaRuntime()
+    layout = layout_of(handles, {}, [], engine_type="vllm", chunk_size=chunk_size)
+    work = DeviceWork(
+        layout=layout,
         dtypes=[handle.dtype for handle in handles],
         tensors=torch_tensors(memory, handles),
         stream=stream,
+        stopping=runtime.stopping,
+        batch_bytes=batch_bytes,
+    )
+    instance = CudaInstance(
+        work,
+        model_name="m",
+        world_size=world_size,
+        layout=layout,
         thread=Copier(1, name="refserver-gpu"),
-        stopping=threading.Event(),
-        leave=(leaving or Leaving(lambda: True)).add,
+        runtime=runtime,
         unmap=unmap,
         now_ns=0,
-        batch_bytes=batch_bytes,
     )
     return instance, stream

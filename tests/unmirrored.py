@@ -18,6 +18,7 @@ UNMIRRORED: dict[str, str] = {
         ),
         "rows of options: tests/benchserver/options/test_bench.py reads them all",
     ),
+    "benchserver/refserver/instance.py": "an interface: tested where it is implemented, in ops/",
     "benchserver/reporter.py": "an interface: tested where it is implemented, in report/",
 }
 """Place -> the reason, in a line."""

@@ -17,6 +17,7 @@ from benchserver.refserver.copier import Copier
 from benchserver.refserver.core import Core, Handler
 from benchserver.refserver.gpu.runtime import CudaRuntime
 from benchserver.refserver.journal import Journal
+from benchserver.refserver.liveness import ReapTimeouts
 from benchserver.refserver.meter import Meter
 from benchserver.refserver.ops.engine import EngineOps
 from benchserver.refserver.ops.lookup import LookupOps
@@ -27,7 +28,6 @@ from benchserver.refserver.sessions import Sessions
 from benchserver.refserver.store.arena import Arena, create_shared, open_private
 from benchserver.refserver.store.cache import Cache, CachePolicy
 from benchserver.refserver.tasks import TaskScope
-from benchserver.refserver.tenancy import Patience
 from benchserver.refserver.tiers.backing import Backing
 from benchserver.refserver.tiers.url import open_tier
 from protocol.ops import Op
@@ -121,7 +121,7 @@ def _open_core(
     cleanup.callback(arena.close)
     cuda = CudaRuntime()
     cleanup.callback(cuda.close)
-    registry = Registry(_patience(config))
+    registry = Registry(_reap_timeouts(config))
     cleanup.callback(registry.close)
     cleanup.callback(cuda.end_threads)
     copier = Copier()
@@ -149,8 +149,8 @@ def _ns(seconds: float) -> int:
     return round(seconds * NS_PER_S)
 
 
-def _patience(config: ServerConfig) -> Patience:
-    return Patience(
+def _reap_timeouts(config: ServerConfig) -> ReapTimeouts:
+    return ReapTimeouts(
         pinged_ns=_ns(config.worker_reap_timeout_s),
         silent_ns=_ns(config.worker_registration_grace_s),
     )

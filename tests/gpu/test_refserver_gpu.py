@@ -14,12 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchserver.refserver.copier import Copier
 from benchserver.refserver.gpu.copies import tensor_over
 from benchserver.refserver.gpu.device import pin, unpin, visible_devices
 from benchserver.refserver.gpu.driver import OpenHandles
-from benchserver.refserver.gpu.instance import CudaInstance
-from benchserver.refserver.gpu.leaving import Leaving
 from benchserver.refserver.gpu.memory import ClientMemory, check_descriptor
 from benchserver.refserver.gpu.stream import (
     CudaStream,
@@ -28,8 +25,9 @@ from benchserver.refserver.gpu.stream import (
     check_event_handle,
     wait_until,
 )
+from benchserver.refserver.gpu.work import DeviceWork
 from benchserver.refserver.pages.checksums import HashedLayer, aggregate_digests
-from benchserver.refserver.pages.layout import layout_of
+from benchserver.refserver.pages.layout import KvLayout, layout_of
 from benchserver.refserver.pages.transfer import ObjectCopy, paged_view, store_objects
 from benchserver.refserver.pages.transfer import tensor_over as array_over
 from benchserver.refserver.refusal import RefusalError
@@ -63,13 +61,15 @@ class OwnStream(CudaStream):
 class Rig:
     """A client and a server in one process."""
 
-    instance: CudaInstance
+    work: DeviceWork
+    layout: KvLayout
+    stream: OwnStream
     handles: list[CudaHandle]
     flat: Any
     arena: Arena
 
     def copies(self, tables: Sequence[Sequence[int]], first_object: int = 0) -> list[ObjectCopy]:
-        (nbytes,) = self.instance.layout.group_bytes
+        (nbytes,) = self.layout.group_bytes
         return [
             ObjectCopy(
                 group=0,
@@ -116,22 +116,18 @@ def make_rig(shape: tuple[int, ...], layers: int, arena: Arena) -> Rig:
     flat = torch.randint(0, 256, (handles[0].nbytes,), dtype=torch.uint8, device=device)
     storage = flat.untyped_storage()
     torch.cuda.synchronize()
-    instance = CudaInstance(
-        model_name="m",
-        world_size=1,
-        layout=layout_of(handles, {}, [], engine_type="vllm", chunk_size=CHUNK),
+    layout = layout_of(handles, {}, [], engine_type="vllm", chunk_size=CHUNK)
+    stream = OwnStream(0, Streams())
+    work = DeviceWork(
+        layout=layout,
         dtypes=[handle.dtype for handle in handles],
         tensors=[tensor_over(storage, h, offset_bytes=0, device=device) for h in handles],
-        stream=OwnStream(0, Streams()),
-        thread=Copier(1),
+        stream=stream,
         stopping=threading.Event(),
-        leave=Leaving(lambda: True).add,
-        unmap=lambda: None,
-        now_ns=0,
     )
-    instance.warm_up()
-    assert wait_until(instance.is_idle, stopping=threading.Event(), within_ns=DONE_WITHIN_NS)
-    return Rig(instance, handles, flat, arena)
+    work.warm_up()
+    assert wait_until(work.is_idle, stopping=threading.Event(), within_ns=DONE_WITHIN_NS)
+    return Rig(work, layout, stream, handles, flat, arena)
 
 
 @pytest.fixture
@@ -147,9 +143,8 @@ def open_rig() -> Iterator[Callable[..., Rig]]:
 
     yield open_it
     for rig in rigs:
-        rig.instance.close()
-        assert rig.instance.gone is not None
-        rig.instance.gone.result(60)
+        assert wait_until(rig.work.is_idle, stopping=threading.Event(), within_ns=DONE_WITHIN_NS)
+        rig.work.drop()
         unpin(rig.arena.view(0, rig.arena.nbytes))
         rig.arena.close()
 
@@ -162,8 +157,8 @@ def test_bytes_go_to_the_pinned_arena_and_back(open_rig: Callable[..., Rig]) -> 
     rig = open_rig(SHAPE, LAYERS, 64 << 20)
     before = rig.flat.clone()
     copies = rig.copies(SOURCE)
-    landed(rig.instance.submit_store(EVENT, copies))
-    layout, arrays = rig.instance.layout, rig.arrays()
+    landed(rig.work.submit_store(EVENT, copies))
+    layout, arrays = rig.layout, rig.arrays()
     wanted = [replace(copy, data=np.zeros_like(copy.data)) for copy in copies]
     views = [paged_view(array, layout.groups[0].geometry) for array in arrays]
     store_objects(layout, views, wanted)
@@ -171,7 +166,7 @@ def test_bytes_go_to_the_pinned_arena_and_back(open_rig: Callable[..., Rig]) -> 
     assert bool((rig.flat == before).all())
 
     back = rig.copies(TARGET)
-    landed(rig.instance.submit_retrieve(EVENT, back))
+    landed(rig.work.submit_retrieve(EVENT, back))
     restored = rig.arrays()
     for layer in range(LAYERS):
         arrays[layer][:, TARGET[0]] = arrays[layer][:, SOURCE[0]]
@@ -182,16 +177,16 @@ def test_digests_and_single_blocks_are_those_of_the_same_bytes_on_the_host(
     open_rig: Callable[..., Rig],
 ) -> None:
     rig = open_rig(SHAPE, LAYERS, 1 << 20)
-    columns = zip(rig.arrays(), rig.instance.layout.formats, strict=True)
+    columns = zip(rig.arrays(), rig.layout.formats, strict=True)
     layers = [HashedLayer(tensor=t, form=f, dtype="float16") for t, f in columns]
     ids = [5, 9, 1, 1, 60]
     wanted = aggregate_digests(layers, ids, 2)
-    assert rig.instance.hashed(aggregate_digests, ids, 2) == wanted
-    block = rig.instance.read_blocks(1, [7])
+    assert rig.work.hashed(aggregate_digests, ids, 2) == wanted
+    block = rig.work.read(1, [7])
     assert np.array_equal(block, rig.arrays()[1][:, [7]])
-    rig.instance.write_blocks(1, [7], block ^ np.uint16(1))
+    rig.work.write(1, [7], block ^ np.uint16(1))
     assert np.array_equal(rig.arrays()[1][:, [7]], block ^ 1)
-    landed(rig.instance.submit_nothing())
+    landed(rig.work.submit_nothing())
 
 
 def test_memory_that_is_pinned_twice_is_no_harm(open_rig: Callable[..., Rig]) -> None:
@@ -262,10 +257,8 @@ def test_transfers_reach_their_share_of_the_pinned_bandwidth(
     found = {
         "pinned out": nbytes / seconds(copy_out) / 1e9,
         "pinned in": nbytes / seconds(copy_in) / 1e9,
-        "store": nbytes / seconds(lambda: landed(rig.instance.submit_store(EVENT, copies))) / 1e9,
-        "retrieve": nbytes
-        / seconds(lambda: landed(rig.instance.submit_retrieve(EVENT, copies)))
-        / 1e9,
+        "store": nbytes / seconds(lambda: landed(rig.work.submit_store(EVENT, copies))) / 1e9,
+        "retrieve": nbytes / seconds(lambda: landed(rig.work.submit_retrieve(EVENT, copies))) / 1e9,
     }
     for name, gb_per_s in found.items():
         record_property(f"{name} GB/s", round(gb_per_s, 1))
@@ -283,20 +276,20 @@ def test_a_stuck_stream_holds_up_no_other_client_and_no_digest(
     from benchserver.refserver.gpu.stream import TORCH_STREAMS
 
     stuck = open_rig(SHAPE, LAYERS, 64 << 20)
-    with stuck.instance._stream.running():
+    with stuck.stream.running():
         torch.cuda._sleep(4_000_000_000)  # some 2 s
     free = Streams()
     streams = [free.take(torch.device("cuda", 0)) for _ in range(TORCH_STREAMS - 1)]
     assert all(stream.query() for stream in streams)
-    assert not stuck.instance.is_idle()
+    assert not stuck.work.is_idle()
     for _ in range(2 * TORCH_STREAMS):
         assert wait_until(
-            stuck.instance.submit_nothing().is_done, stopping=threading.Event(), within_ns=10**9
+            stuck.work.submit_nothing().is_done, stopping=threading.Event(), within_ns=10**9
         )
     # A STORE behind it is submitted without waiting.
     ids = [list(range(1, 17))] * 2
     started_s = time.monotonic()
-    landing = stuck.instance.submit_store(EVENT, stuck.copies(ids))
+    landing = stuck.work.submit_store(EVENT, stuck.copies(ids))
     assert time.monotonic() - started_s < 1
     assert not landing.is_done()
     landed(landing)

@@ -11,12 +11,11 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
-from benchserver.refserver.copier import Copier
 from benchserver.refserver.faults.call import Call
-from benchserver.refserver.gpu.instance import CudaInstance
+from benchserver.refserver.instance import Instance
 from benchserver.refserver.pages import block_ids as ids_of
 from benchserver.refserver.pages.transfer import Pages, word_of
-from benchserver.refserver.registry import EngineInstance, Instance
+from benchserver.refserver.registry import EngineInstance
 from benchserver.refserver.store.arena import Bytes
 from protocol.inline.reading import decode_tensor_list
 from protocol.inline.tensor import InlineTensor
@@ -56,12 +55,10 @@ class MappedChunks:
         count: int,
         *,
         event: bytes,
-        copier: Copier,
     ) -> None:
         self.count = count
         self._instance = instance
         self._event = event
-        self._copier = copier
         self._chunks = ids_of.cut(instance.layout, block_ids, count)
         groups = enumerate(instance.layout.groups)
         self._places = [(index, layer) for index, group in groups for layer in group.layers]
@@ -69,20 +66,21 @@ class MappedChunks:
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function that reads or writes these pages in a thread; they stay mapped."""
-        with self._instance.in_use():
-            await self._copier.run(self._instance.order_after, self._event)
-            return await self._copier.run(function, *args, **kwargs)
+        thread = self._instance.thread  # a GPU client that lets it wait has one of its own
+        with self._instance.uses.in_use():
+            await thread.run(self._instance.blocks.order_after, self._event)
+            return await thread.run(function, *args, **kwargs)
 
     def read(self, chunk: int) -> list[Pages]:
         """Return copies of a chunk's layers."""
         ids = self._chunks[chunk]
-        return [self._instance.read_blocks(layer, ids[group]) for group, layer in self._places]
+        return [self._instance.blocks.read(layer, ids[group]) for group, layer in self._places]
 
     def write(self, chunk: int, layers: Sequence[Pages]) -> None:
         """Replace a chunk's layers."""
         ids = self._chunks[chunk]
         for (group, layer), data in zip(self._places, layers, strict=True):
-            self._instance.write_blocks(layer, ids[group], data)
+            self._instance.blocks.write(layer, ids[group], data)
 
     def read_all(self, chunks: Iterable[int]) -> dict[int, list[Pages]]:
         """Return copies of some chunks' layers."""
@@ -95,9 +93,9 @@ class MappedChunks:
 
     def flip(self, layer: int, block: int) -> None:
         """Flip one bit in the middle of any block of one tensor."""
-        page = self._instance.read_blocks(layer, [block])
+        page = self._instance.blocks.read(layer, [block])
         page[tuple(size // 2 for size in page.shape)] ^= 1
-        self._instance.write_blocks(layer, [block], page)
+        self._instance.blocks.write(layer, [block], page)
 
 
 class ObjectChunks:
@@ -130,9 +128,7 @@ def mapped_chunks(call: Call) -> MappedChunks | None:
     if not ids_of.exist(instance.layout, ids_of.cut(instance.layout, ids, count)):
         return None
     event = bytes(call.args[3])
-    # What a GPU client keeps waiting is its own thread.
-    copier = instance.thread if isinstance(instance, CudaInstance) else call.core.copier
-    return MappedChunks(instance, ids, count, event=event, copier=copier)
+    return MappedChunks(instance, ids, count, event=event)
 
 
 def objects_of_plan(call: Call, plan: RetrievePlan) -> list[Bytes]:

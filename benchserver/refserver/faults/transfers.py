@@ -9,8 +9,6 @@ from typing import Any
 from benchserver.refserver.faults.call import Call
 from benchserver.refserver.faults.fault import Act, instead
 from benchserver.refserver.faults.pages import MappedChunks, is_done, mapped_chunks
-from benchserver.refserver.gpu.instance import CudaInstance
-from benchserver.refserver.ops.gpu import done as done_on_gpu
 from protocol.handles import CPU_EVENT_STUB
 from protocol.messages import RetrievePlan, TransferResult
 
@@ -20,9 +18,7 @@ _DONE = TransferResult(event=CPU_EVENT_STUB, ok=True)
 async def done(call: Call) -> TransferResult:
     """Return the answer of a transfer that is done: a GPU client gets a completed event."""
     instance = call.core.registry.mapped.get(call.args[1])
-    if not isinstance(instance, CudaInstance):
-        return _DONE
-    return await done_on_gpu(call.core, instance)
+    return _DONE if instance is None else (await instance.store(b"", ())).answer
 
 
 def restoring(first_kept: Callable[[int], int]) -> Act:

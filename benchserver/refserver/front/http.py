@@ -30,13 +30,11 @@ from benchserver.refserver.front.listener import Connections, Listener, connecti
 from benchserver.refserver.front.metrics import CONTENT_TYPE, Exposition
 from benchserver.refserver.front.objects import ObjectsError
 from benchserver.refserver.front.status import config_document, status_document
-from benchserver.refserver.gpu.instance import CudaInstance
+from benchserver.refserver.instance import Instance
 from benchserver.refserver.journal import Journal
 from benchserver.refserver.meter import Meter
-from benchserver.refserver.ops.gpu import hashed as hashed_on_gpu
 from benchserver.refserver.pages import checksums
 from benchserver.refserver.refusal import RefusalError
-from benchserver.refserver.registry import Instance
 from protocol import httpapi
 from protocol.bounds import check_json
 from protocol.errors import RemoteProtocolError
@@ -218,15 +216,11 @@ class HttpServer:
             raise _BadRequestError(HTTPStatus.BAD_REQUEST, "block_ids is required")
         if size <= 0:
             raise _BadRequestError(HTTPStatus.BAD_REQUEST, "chunk_size must be positive")
-        if not checksums.blocks_in_range(instance.hashed_layers(), block_ids):
+        if not checksums.blocks_in_range(instance.num_blocks, block_ids):
             raise _BadRequestError(HTTPStatus.INTERNAL_SERVER_ERROR, "a block id is out of range")
         digest = checksums.layerwise_digests if layerwise else checksums.aggregate_digests
         try:
-            if isinstance(instance, CudaInstance):
-                digests = await hashed_on_gpu(self._core, instance, digest, block_ids, size)
-            else:
-                with instance.in_use():
-                    digests = await self._core.copier.run(instance.hashed, digest, block_ids, size)
+            digests = await instance.digests(digest, block_ids, size)
         except RefusalError as error:
             self._core.journal.line(f"digests of instance {instance_id}: {error}")
             raise _BadRequestError(HTTPStatus.INTERNAL_SERVER_ERROR, str(error)) from error

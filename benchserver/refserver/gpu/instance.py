@@ -1,4 +1,4 @@
-"""A registered client whose KV tensors lie on a GPU: the twin of `registry.MappedInstance`.
+"""A registered client whose KV tensors lie on a GPU: the twin of `host.instance`.
 
 Everything that touches the device is submitted to the instance's own stream, from its own thread:
 a client whose events never complete may hold up both, and nobody else.  Memory is unmapped only
@@ -10,252 +10,202 @@ memory is taken until then, for CUDA frees what is mapped elsewhere only after t
 
 from __future__ import annotations
 
-import threading
+import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, TypeVar
+from contextlib import ExitStack
+from functools import partial
+from typing import TypeVar
 
+from benchserver.clock import NS_PER_MS, NS_PER_S, Clock
 from benchserver.refserver.copier import Copier
-from benchserver.refserver.gpu.copies import (
-    Move,
-    Tensor,
-    bytes_of_blocks,
-    cut_into_batches,
-    gather,
-    group_pages,
-    paged_view,
-    read_blocks,
-    retrieve_batch,
-    scatter,
-    staging_bytes,
-    store_batch,
-    write_blocks,
-)
-from benchserver.refserver.gpu.device import refusing
-from benchserver.refserver.gpu.stream import Landing, Stream, wait_until
-from benchserver.refserver.pages.layout import AXES, Format, KvLayout
-from benchserver.refserver.pages.transfer import ObjectCopy, Pages, word_of
+from benchserver.refserver.gpu.device import drop_frames, refusing
+from benchserver.refserver.gpu.memory import CudaDescriptor
+from benchserver.refserver.gpu.runtime import CudaRuntime
+from benchserver.refserver.gpu.stream import MAX_OPENED_EVENTS, Landing, check_event_handle
+from benchserver.refserver.gpu.work import BUSY, DeviceWork
+from benchserver.refserver.instance import Blocks, Digest, Pending, Transfer
+from benchserver.refserver.liveness import Liveness
+from benchserver.refserver.pages.layout import KvLayout
+from benchserver.refserver.pages.transfer import ObjectCopy
 from benchserver.refserver.refusal import RefusalError
-from benchserver.refserver.tenancy import Liveness, Tenancy
+from benchserver.refserver.uses import UseCount
+from protocol.messages import TransferResult
 
 T = TypeVar("T")
 
-BUSY = "the GPU is still busy with what this client ordered before"
-"""Why something is refused that can only be done once all is done."""
+MAX_UNDER_WAY = MAX_OPENED_EVENTS
+"""Transfers of one client that wait for its events; a worker has a handful."""
 
-Leave: TypeAlias = Callable[[Callable[[], bool], Callable[[], None]], "Future[None]"]
+LEAVE_WITHIN_NS = 2 * NS_PER_S
+"""How long a client that leaves waits for its transfers, and then for the unmapping."""
 
-BATCH_BYTES = 256 << 20
-"""Of staging on the device, and as much again while it is filled."""
+_LEAVE_POLL_NS = NS_PER_MS
 
+_STAYS_MAPPED = (
+    "a client's GPU memory stays mapped after it left, until its transfers have ended and "
+    "no client's stream waits for an event that does not complete"
+)
 
-_FEW_IDS = 16
-"""Up to this many indices torch has other kernels to gather and scatter by."""
-
-
-def _warm_counts(blocks_per_chunk: int) -> list[int]:
-    """Return numbers of objects that together take every kernel: one, several, many blocks."""
-    return sorted({1, 2, _FEW_IDS // blocks_per_chunk + 1})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CudaHashedLayer:
-    """One registered tensor, in its own order of axes."""
-
-    tensor: Tensor
-    form: Format
-    dtype: str
-
-    @property
-    def num_blocks(self) -> int:
-        """Return how many blocks the tensor has."""
-        return int(self.tensor.shape[AXES[self.form].block])
-
-    def bytes_of(self, block_ids: Sequence[int]) -> memoryview:
-        """Return blocks as a digest takes them."""
-        axis, widened = AXES[self.form].block, self.dtype == "bfloat16"
-        return bytes_of_blocks(self.tensor, block_ids, axis=axis, widened=widened)
+Submit = Callable[[bytes, Sequence[ObjectCopy]], Landing]
 
 
 class CudaInstance:
     """A client whose GPU memory the server has mapped (lmcache_driven)."""
 
+    failed = TransferResult(event=b"", ok=False)
+    """No work was submitted, so there is no event either."""
+
     def __init__(
         self,
+        work: DeviceWork,
         *,
         model_name: str,
         world_size: int,
         layout: KvLayout,
-        dtypes: Sequence[str],
-        tensors: Sequence[Tensor],
-        stream: Stream,
         thread: Copier,
-        stopping: threading.Event,
-        leave: Leave,
+        runtime: CudaRuntime,
         unmap: Callable[[], None],
         now_ns: int,
-        batch_bytes: int = BATCH_BYTES,
     ) -> None:
         """`unmap` lets go of the tensors' memory; it is called once nothing refers to them here.
 
-        `leave`, which returns at once, is given what asks whether that may be, and what does it.
-        `thread`, a single one, is for the methods that touch the device.
+        `thread`, a single one, is for what touches the device.
         """
         self.model_name = model_name
         self.world_size = world_size
         self.layout = layout
-        self.dtypes = tuple(dtypes)
+        self.num_blocks = work.num_blocks
         self.liveness = Liveness(last_seen_ns=now_ns)
-        self.tenancy = Tenancy(self._let_go)
+        self.uses = UseCount(self._let_go)
         self.thread = thread
+        self.blocks: Blocks = work
         self.gone: Future[None] | None = None
         """Done when the memory is unmapped; None: it is in use."""
-        self._stream = stream
-        self._stopping = stopping
-        self._leave = leave
+        self._work = work
+        self._runtime = runtime
         self._unmap = unmap
-        self._batch_bytes = batch_bytes
-        self._staging: Tensor = None
-        self._kept: list[Any] = []
-        self._tensors = list(tensors)
-        self._pages = [group_pages(tensors, group) for group in layout.groups]
 
-    def in_use(self) -> AbstractContextManager[None]:
-        """Keep the memory mapped."""
-        return self.tenancy.in_use()
+    def checked_event(self, event: bytes | memoryview) -> bytes:
+        """Return the handle that a request carries; RefusalError for what cannot be one."""
+        handle = bytes(event)
+        check_event_handle(handle)
+        return handle
 
-    def close(self) -> None:
-        """Unmap, now or when the last use ends."""
-        self.tenancy.close()
+    async def store(self, event: bytes, copies: Sequence[ObjectCopy]) -> Transfer:
+        """Submit copies of pages into chunk objects; of none, the event has completed already."""
+        if not copies:
+            return await self._done()
+        return await self._submitted(self._work.submit_store, event, copies)
 
-    def submit_store(self, event: bytes, copies: Sequence[ObjectCopy]) -> Landing:
-        """Submit copies of pages into chunk objects, behind a client's event.
+    async def retrieve(self, event: bytes, copies: Sequence[ObjectCopy]) -> Transfer:
+        """Submit copies of chunk objects into pages."""
+        return await self._submitted(self._work.submit_retrieve, event, copies)
 
-        Returns before they are done.  Raises RefusalError if nothing was submitted, or the device
-        has failed for good.
-        """
-        return self._submit(event, copies, store_batch)
+    async def _submitted(
+        self, submit: Submit, event: bytes, copies: Sequence[ObjectCopy]
+    ) -> Transfer:
+        if self.uses.count >= MAX_UNDER_WAY:
+            raise RefusalError(f"a client has {MAX_UNDER_WAY} transfers under way")
+        with ExitStack() as failed:
+            self.uses.begin()
+            failed.callback(self.uses.end)
+            landing = await self.thread.run(submit, event, copies)
+            failed.pop_all()
+        return Transfer(
+            answer=TransferResult(event=landing.handle, ok=True),
+            pending=Pending(is_done=landing.is_done, release=self.uses.end),
+        )
 
-    def submit_retrieve(self, event: bytes, copies: Sequence[ObjectCopy]) -> Landing:
-        """Submit copies of chunk objects into pages, as `submit_store` does."""
-        return self._submit(event, copies, retrieve_batch)
+    async def _done(self) -> Transfer:
+        """Return a transfer that is done already, with an event that has completed."""
+        with self.uses.in_use():
+            landing = await self.thread.run(self._work.submit_nothing)
+            await self._until(landing.is_done)
+        return Transfer(answer=TransferResult(event=landing.handle, ok=True))
 
-    def _submit(self, event: bytes, copies: Sequence[ObjectCopy], move: Move) -> Landing:
-        import torch
-
-        batches, table = cut_into_batches(self.layout, copies, self._batch_bytes)
-        with refusing("copies on the GPU"), self._stream.running():
-            # What may be refused comes first: from then on, memory is being written.
-            staging = self._staging_of(staging_bytes(batches))
-            with self._stream.beside():
-                # A copy of pageable memory may block until its stream gets to it: not in ours.
-                ids = torch.from_numpy(table).to(self._stream.device)
-            landed = False
-            try:
-                self._stream.wait_for(event)
-                for batch in batches:
-                    move(self._pages[batch.group], batch, ids, staging)
-                landing = self._stream.record((copies, ids))
-                landed = True
-            finally:
-                if not landed:
-                    self._kept.append((copies, ids))  # some of the work may be under way
-            return landing
-
-    def _staging_of(self, nbytes: int) -> Tensor:
-        import torch
-
-        if self._staging is None or len(self._staging) < nbytes:
-            self._staging = None
-            self._staging = torch.empty(nbytes, dtype=torch.uint8, device=self._stream.device)
-        return self._staging
-
-    def warm_up(self) -> None:
-        """Run every kernel of a transfer once, on scratch memory but for reads of block 0.
-
-        CUDA loads a kernel when it first runs, which takes time, and may wait for all streams.
-        Returns before they are done.
-        """
-        import torch
-
-        with refusing("kernels on the GPU"), self._stream.running():
-            device = self._stream.device
-            for group, pages in zip(self.layout.groups, self._pages, strict=True):
-                scratch = tuple((first, part[:, :, :1].clone()) for first, part in pages.parts)
-                for count in _warm_counts(group.blocks_per_chunk):
-                    objects = torch.empty(count * group.nbytes, dtype=torch.uint8, device=device)
-                    for skip in (0, 1)[: group.blocks_per_chunk]:
-                        number = count * (group.blocks_per_chunk - skip)
-                        ids = torch.zeros(number, dtype=torch.int64, device=device)
-                        if not skip:
-                            gather(pages, ids, objects)
-                        scatter(replace(pages, parts=scratch), ids, objects, skip)
-
-    def submit_nothing(self) -> Landing:
-        """Return the end of no work at all, which waits for no other."""
-        with refusing("an event on the GPU"), self._stream.beside():
-            return self._stream.record()
-
-    def is_idle(self) -> bool:
-        """Tell whether all that was submitted is done; RefusalError if the device failed."""
-        return self._stream.is_idle()
-
-    def order_after(self, event: bytes) -> None:
-        """Let what is submitted from now on wait for a client's event."""
-        with refusing("an event on the GPU"), self._stream.running():
-            self._stream.wait_for(event)
-
-    def read_blocks(self, layer: int, block_ids: Sequence[int]) -> Pages:
-        """Return a copy of blocks as [plane][block][slot][head][element], once all is done."""
-        with refusing("a copy from the GPU"), self._stream.running():
-            self._await(self._stream.is_idle)
-            return read_blocks(self._view(layer), block_ids, word_of(self.dtypes[layer]))
-
-    def write_blocks(self, layer: int, block_ids: Sequence[int], data: Pages) -> None:
-        """Replace blocks, behind all that was submitted; returns when it is done."""
-        with refusing("a copy to the GPU"), self._stream.running():
-            self._await(self._stream.is_idle)
-            write_blocks(self._view(layer), block_ids, data)
-            self._await(self._stream.is_idle)
-
-    def _view(self, layer: int) -> Tensor:
-        group = next(group for group in self.layout.groups if layer in group.layers)
-        return paged_view(self._tensors[layer], group.geometry)
-
-    def hashed_layers(self) -> list[CudaHashedLayer]:
-        """Return every layer in its own order of axes; drop it after use."""
-        columns = zip(self._tensors, self.layout.formats, self.dtypes, strict=True)
-        return [CudaHashedLayer(tensor=t, form=f, dtype=d) for t, f, d in columns]
-
-    def hashed(
-        self,
-        digest: Callable[[Sequence[CudaHashedLayer], Sequence[int], int], T],
-        block_ids: Sequence[int],
-        blocks_per_chunk: int,
+    async def digests(
+        self, digest: Digest[T], block_ids: Sequence[int], blocks_per_chunk: int
     ) -> T:
-        """Return what a function of `checksums` makes of the layers; any thread may call.
+        """Return what a digest makes of the layers, once all transfers are done."""
+        with self.uses.in_use():
+            await self.until_idle()
+            hashers = self._runtime.hashers
+            return await hashers.run(self._work.hashed, digest, block_ids, blocks_per_chunk)
 
-        The instance must be idle, or this is of what transfers have left by then.
-        """
-        with refusing("digests of GPU memory"), self._stream.beside():
-            return digest(self.hashed_layers(), block_ids, blocks_per_chunk)
+    async def until_idle(self) -> None:
+        """Wait until all is done that the client ordered; RefusalError if that takes too long."""
+        await self._until(self._work.is_idle)
 
-    def _await(self, done: Callable[[], bool]) -> None:
-        if not wait_until(done, stopping=self._stopping):
+    async def _until(self, is_done: Callable[[], bool]) -> None:
+        if not await self._runtime.watcher.ended(is_done):
             raise RefusalError(BUSY)
+
+    async def leave(self, clock: Clock) -> str:
+        """Unmap the tensors once the transfers have ended: soon, or else when they do."""
+        deadline_ns = clock.now_ns() + LEAVE_WITHIN_NS
+        while self.uses.count and clock.now_ns() < deadline_ns:
+            await clock.sleep_ns(_LEAVE_POLL_NS)
+        self.uses.close()
+        if self.gone is not None:
+            gone = asyncio.wrap_future(self.gone)
+            await asyncio.wait([gone], timeout=LEAVE_WITHIN_NS / NS_PER_S)
+            if gone.done():
+                gone.result()
+                return ""
+        return _STAYS_MAPPED
 
     def _let_go(self) -> None:
         self.thread.close(0)
-        self.gone = self._leave(self._has_ended, self._drop)
+        self.gone = self._runtime.leaving.add(self._has_ended, self._drop)
 
     def _has_ended(self) -> bool:
-        return self.thread.is_idle and self._stream.is_idle()
+        return self.thread.is_idle and self._work.is_idle()
 
     def _drop(self) -> None:
-        self._pages.clear()
-        self._tensors.clear()
-        self._kept.clear()
-        self._staging = None
+        self._work.drop()
         self._unmap()
+
+
+def open_instance(
+    cuda: CudaRuntime,
+    handles: Sequence[CudaDescriptor],
+    layout: KvLayout,
+    *,
+    model_name: str,
+    world_size: int,
+    thread: Copier,
+    now_ns: int,
+) -> CudaInstance:
+    """Map a client's tensors, and run every kernel once; belongs in `thread`, the client's own.
+
+    Raises RefusalError without the device or the memory.
+    """
+    memory, stream = cuda.open(handles)
+    work = instance = None
+    try:
+        with refusing("the KV tensors cannot be used"):
+            work = DeviceWork(
+                layout=layout,
+                dtypes=[handle.dtype for handle in handles],
+                tensors=memory.tensors,
+                stream=stream,
+                stopping=cuda.stopping,
+            )
+            instance = CudaInstance(
+                work,
+                model_name=model_name,
+                world_size=world_size,
+                layout=layout,
+                thread=thread,
+                runtime=cuda,
+                unmap=partial(cuda.unmap, memory),
+                now_ns=now_ns,
+            )
+            work.warm_up()
+    except BaseException as error:
+        work = instance = None
+        drop_frames(error)
+        cuda.leave(memory)
+        raise
+    return instance

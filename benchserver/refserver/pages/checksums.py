@@ -78,10 +78,9 @@ def layerwise_digests(
     }
 
 
-def blocks_in_range(layers: Sequence[BlockSource], block_ids: Sequence[int]) -> bool:
-    """Tell whether every layer has every block."""
-    smallest = min(layer.num_blocks for layer in layers)
-    return all(0 <= block < smallest for block in block_ids)
+def blocks_in_range(num_blocks: int, block_ids: Sequence[int]) -> bool:
+    """Tell whether there is every block."""
+    return all(0 <= block < num_blocks for block in block_ids)
 
 
 def id_ranges(block_ids: Sequence[int]) -> list[int | list[int]]:

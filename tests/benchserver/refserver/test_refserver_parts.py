@@ -17,7 +17,6 @@ from benchserver.refserver.refusal import RefusalError
 from benchserver.refserver.registry import parse_engine_instance
 from benchserver.refserver.server import serve
 from benchserver.refserver.tasks import TaskScope
-from benchserver.refserver.tenancy import Liveness, Patience
 
 
 @pytest.mark.parametrize(
@@ -183,26 +182,6 @@ async def test_a_copy_that_is_cancelled_before_it_begins_never_does() -> None:
     await asyncio.gather(*running)
     copier.close()
     assert not late.is_set()
-
-
-def test_liveness_is_shorter_after_a_ping() -> None:
-    patience = Patience(pinged_ns=5, silent_ns=9)
-    silent, pinged = Liveness(last_seen_ns=0), Liveness(last_seen_ns=0, pinged=True)
-    assert [pinged.is_stale(t, patience) for t in (5, 6)] == [False, True]
-    assert [silent.is_stale(t, patience) for t in (9, 10)] == [False, True]
-
-
-def test_without_a_limit_nobody_is_given_up() -> None:
-    for pinged in (False, True):
-        liveness = Liveness(last_seen_ns=0, pinged=pinged)
-        assert not liveness.is_stale(10**18, Patience(pinged_ns=0))
-
-
-def test_the_default_patience_is_that_of_the_real_server() -> None:
-    assert Patience() == Patience(pinged_ns=120 * NS_PER_S, silent_ns=3600 * NS_PER_S)
-    config = ServerConfig(l1_bytes=1 << 20)
-    assert config.worker_reap_timeout_s == 120
-    assert config.worker_registration_grace_s == 3600
 
 
 GOOD: dict[str, Any] = {

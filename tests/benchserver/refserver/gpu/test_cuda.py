@@ -38,11 +38,10 @@ from benchserver.refserver.gpu.memory import (
 )
 from benchserver.refserver.gpu.runtime import CudaRuntime, must_leave_at_once
 from benchserver.refserver.gpu.stream import check_event_handle, wait_until
-from benchserver.refserver.ops.gpu import are_cuda
+from benchserver.refserver.ops.registration import on_gpu
 from benchserver.refserver.refusal import RefusalError
 from benchserver.refserver.server import serve
 from benchserver.refserver.store.arena import Arena, open_private
-from benchserver.refserver.tenancy import Tenancy
 from protocol.handles import CpuShmHandle, CudaHandle, CudaRawHandle, KvHandle
 from protocol.messages import VOID
 from protocol.ops import Op
@@ -97,10 +96,10 @@ async def test_without_torch_a_gpu_client_is_refused_and_others_are_served(
 
 
 def test_tensors_of_one_client_lie_all_on_a_gpu_or_none() -> None:
-    assert are_cuda([CUDA, RAW])
-    assert not are_cuda([ON_HOST, ON_HOST])
+    assert on_gpu([CUDA, RAW]) == [CUDA, RAW]
+    assert on_gpu([ON_HOST, ON_HOST]) == []
     with pytest.raises(RefusalError, match=r"^1 of 2 KV tensors lie on a GPU, expected all$"):
-        are_cuda([CUDA, ON_HOST])
+        on_gpu([CUDA, ON_HOST])
 
 
 @pytest.mark.asyncio
@@ -631,19 +630,6 @@ def test_a_server_that_stops_waits_a_second_longer_at_most() -> None:
     ended = Time(ends_at_ns=NS_PER_S // 2)
     ended.stopping.set()
     assert ended.wait(100 * NS_PER_S)
-
-
-def test_memory_is_let_go_once_closed_and_unused() -> None:
-    gone: list[int] = []
-    tenancy = Tenancy(lambda: gone.append(tenancy.users))
-    with tenancy.in_use():
-        tenancy.begin()
-        tenancy.close()
-        assert (tenancy.users, gone) == (2, [])
-    assert gone == []
-    tenancy.end()
-    tenancy.close()
-    assert gone == [0]
 
 
 @pytest.mark.asyncio

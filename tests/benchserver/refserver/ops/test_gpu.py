@@ -14,12 +14,10 @@ import pytest
 import pytest_asyncio
 
 from benchserver.clock import NS_PER_S
+from benchserver.refserver.gpu import instance as cudainstance
 from benchserver.refserver.gpu.instance import CudaInstance
-from benchserver.refserver.gpu.leaving import Leaving
 from benchserver.refserver.gpu.runtime import MAX_HASHERS, CudaRuntime
 from benchserver.refserver.gpu.watch import Watcher
-from benchserver.refserver.ops import gpu as cudaops
-from benchserver.refserver.ops.gpu import hashed
 from benchserver.refserver.ops.mapped import MappedOps
 from benchserver.refserver.refusal import RefusalError
 from protocol.handles import CPU_EVENT_STUB
@@ -100,7 +98,7 @@ def gpu_client() -> Iterator[Client]:
                 handles,
                 chunk_size=CHUNK,
                 world_size=2,
-                leaving=stage.core.cuda.leaving,
+                runtime=stage.core.cuda,
             )
             stage.core.registry.mapped[rank] = instance
             client.streams.append(stream)
@@ -241,11 +239,11 @@ async def test_a_store_that_never_ends_is_dropped_and_its_memory_stays_taken(
     await dropped.wait()
     assert client.counts().objects == 0
     assert client.counts().used_bytes == taken > used_bytes
-    assert client.stage.core.registry.mapped[0].tenancy.users == 1  # type: ignore[union-attr]
+    assert client.stage.core.registry.mapped[0].uses.count == 1
     client.streams[0].busy = False
     await late
     assert client.counts().used_bytes == used_bytes
-    assert client.stage.core.registry.mapped[0].tenancy.users == 0  # type: ignore[union-attr]
+    assert client.stage.core.registry.mapped[0].uses.count == 0
     assert any(line.count("STORE: not done on the GPU 30 s") for line in client.stage.lines)
 
 
@@ -283,7 +281,8 @@ async def test_memory_is_unmapped_when_the_last_transfer_has_ended(client: Clien
 
 def test_memory_that_a_stream_may_still_touch_stays_mapped() -> None:
     gone: list[int] = []
-    memory, leaving = np.zeros(SIZE, dtype=np.uint16), Leaving(lambda: True)
+    memory, runtime = np.zeros(SIZE, dtype=np.uint16), CudaRuntime()
+    leaving = runtime.leaving
 
     def instance_of(number: int) -> tuple[CudaInstance, HostStream]:
         return cpu_instance(
@@ -291,15 +290,15 @@ def test_memory_that_a_stream_may_still_touch_stays_mapped() -> None:
             [cuda_handle(SHAPE)],
             chunk_size=CHUNK,
             unmap=lambda: gone.append(number),
-            leaving=leaving,
+            runtime=runtime,
         )
 
     instance, stream = instance_of(1)
     stream.busy = True
-    instance.close()
+    instance.uses.close()
     other, _ = instance_of(2)
-    other.close()
-    other.close()
+    other.uses.close()
+    other.uses.close()
     ended(other)
     assert gone == [2]
     assert leaving.count == 1
@@ -325,7 +324,7 @@ async def test_digests_wait_for_what_is_under_way_and_no_longer_than_the_server_
     assert isinstance(instance, CudaInstance)
 
     async def digest() -> int:
-        return await hashed(core, instance, lambda layers, _, size: len(layers) + size, [1], 2)
+        return await instance.digests(lambda layers, _, size: len(layers) + size, [1], 2)
 
     assert await digest() == LAYERS + 2
     stream.busy = True
@@ -334,9 +333,7 @@ async def test_digests_wait_for_what_is_under_way_and_no_longer_than_the_server_
     await asyncio.sleep(0.01)
     other = core.registry.mapped[1]
     assert isinstance(other, CudaInstance)
-    assert await asyncio.wait_for(
-        hashed(core, other, lambda layers, _, size: size, [1], 2), WITHIN_S
-    )
+    assert await asyncio.wait_for(other.digests(lambda layers, _, size: size, [1], 2), WITHIN_S)
     core.cuda.stop_waiting()
     for answer in await asyncio.gather(*waiting, return_exceptions=True):
         assert isinstance(answer, RefusalError)
@@ -385,7 +382,7 @@ async def test_a_call_that_is_stuck_in_cuda_keeps_nobody_else_waiting(client: Cl
 async def test_a_client_has_so_many_transfers_under_way_at_most(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cudaops, "MAX_UNDER_WAY", 3)
+    monkeypatch.setattr(cudainstance, "MAX_UNDER_WAY", 3)
 
     for name in "xy":
         await client.store(name, 0)
@@ -402,7 +399,7 @@ async def test_a_client_whose_memory_cannot_be_unmapped_yet_is_answered_all_the_
     client: Client,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cudaops, "_RETIRE_WITHIN_NS", NS_PER_S // 20)
+    monkeypatch.setattr(cudainstance, "LEAVE_WITHIN_NS", NS_PER_S // 20)
 
     instance = client.stage.core.registry.mapped[0]
     assert isinstance(instance, CudaInstance)
@@ -512,7 +509,7 @@ async def test_a_gpu_client_registers_once_and_is_unmapped_when_it_leaves(
     assert stage.lines == ["embedded server: L1 is not pinned"]
     instance = stage.core.registry.mapped[1]
     assert isinstance(instance, CudaInstance)
-    assert instance.dtypes == ("float16", "float16")
+    assert [instance.blocks.read(layer, [0]).dtype for layer in range(LAYERS)] == ["u2", "u2"]
     assert (await stage.call(Op.STORE, key("a", 0), 1, [FROM], EVENT)).ok
     assert np.array_equal(runtime.memory, before)
     while stage.later:

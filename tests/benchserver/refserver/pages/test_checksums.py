@@ -50,9 +50,9 @@ def test_bfloat16_is_hashed_as_float32() -> None:
 
 
 def test_range() -> None:
-    assert blocks_in_range(LAYERS, [0, 5])
-    assert not blocks_in_range(LAYERS, [6])
-    assert not blocks_in_range(LAYERS, [-1])
+    assert blocks_in_range(6, [0, 5])
+    assert not blocks_in_range(6, [6])
+    assert not blocks_in_range(6, [-1])
 
 
 def test_id_ranges_shorten_runs_of_three() -> None:

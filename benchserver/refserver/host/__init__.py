@@ -1,0 +1,1 @@
+"""Clients whose KV tensors lie in shared memory of the host."""
