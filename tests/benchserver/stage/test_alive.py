@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, cast
 
 import pytest
@@ -43,26 +42,29 @@ class Scripted:
         return cast(str, self._version)
 
 
-def check(noops: list[Any], version: Any = "0.5.6", *, http: bool = True) -> AliveCheck:
+async def check(noops: list[Any], version: Any = "0.5.6", *, http: bool = True) -> AliveCheck:
     server, clock = Scripted(list(noops), version), VirtualClock(7)
     alive = AliveCheck(cast(Any, server), cast(Any, server) if http else None, clock)
-    asyncio.run(alive.check([DONE, OWED]))
+    await alive.check([DONE, OWED])
     assert not server.noops
     return alive
 
 
-def test_nothing_is_asked_while_nothing_is_owed() -> None:
+@pytest.mark.asyncio
+async def test_nothing_is_asked_while_nothing_is_owed() -> None:
     alive = AliveCheck(cast(Any, None), None, VirtualClock(7))
-    asyncio.run(alive.check([DONE, DONE]))
+    await alive.check([DONE, DONE])
     assert alive.answered_ns == NEVER_NS
 
 
-def test_a_server_that_answers_is_alive_and_when_is_known() -> None:
-    assert check(["OK"]).answered_ns == 7
+@pytest.mark.asyncio
+async def test_a_server_that_answers_is_alive_and_when_is_known() -> None:
+    assert (await check(["OK"])).answered_ns == 7
 
 
-def test_a_server_that_was_stopped_until_now_is_alive() -> None:
-    assert check([SILENCE, "OK"]).answered_ns == 7
+@pytest.mark.asyncio
+async def test_a_server_that_was_stopped_until_now_is_alive() -> None:
+    assert (await check([SILENCE, "OK"])).answered_ns == 7
 
 
 @pytest.mark.parametrize(
@@ -75,10 +77,11 @@ def test_a_server_that_was_stopped_until_now_is_alive() -> None:
         ([SILENCE], "", False, ServerSilentError, "its HTTP API was not asked"),
     ],
 )
-def test_a_server_that_does_not_answer_ends_the_run(
+@pytest.mark.asyncio
+async def test_a_server_that_does_not_answer_ends_the_run(
     noops: list[Any], version: Any, http: bool, error: type[Exception], words: str
 ) -> None:
     """One that may only have been stopped is told from one that is gone: nothing is proven."""
     with pytest.raises(error, match=words):
-        check(noops, version, http=http)
+        await check(noops, version, http=http)
     assert not issubclass(ServerSilentError, ServerGoneError)

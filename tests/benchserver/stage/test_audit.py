@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from typing import cast
 
@@ -46,39 +45,40 @@ class ScriptedHttp:
         return answer
 
 
-def audited(
+async def audited(
     http: ScriptedHttp, clock: VirtualClock, *, registered: bool = False
 ) -> tuple[Ledger, Tally]:
     ledger = new_ledger(CHECKS, PROBES)
-    asyncio.run(
-        audit_residue(
-            cast(HttpApi, http),
-            BEFORE,
-            frozenset({7}),
-            registered=registered,
-            clock=clock,
-            ledger=ledger,
-        )
+    await audit_residue(
+        cast(HttpApi, http),
+        BEFORE,
+        frozenset({7}),
+        registered=registered,
+        clock=clock,
+        ledger=ledger,
     )
     return ledger, ledger.tallies[RESIDUE]
 
 
-def test_it_waits_until_nothing_is_left() -> None:
+@pytest.mark.asyncio
+async def test_it_waits_until_nothing_is_left() -> None:
     http, clock = ScriptedHttp(LOCKED, OURS, BEFORE), VirtualClock()
-    _, tally = audited(http, clock)
+    _, tally = await audited(http, clock)
     assert (http.asked, tally.passed, tally.failed) == (3, 1, 0)
     assert 0 < clock.now_ns() < NS_PER_S
 
 
-def test_it_does_not_wait_for_ever() -> None:
+@pytest.mark.asyncio
+async def test_it_does_not_wait_for_ever() -> None:
     http, clock = ScriptedHttp(OURS), VirtualClock()
-    _, tally = audited(http, clock)
+    _, tally = await audited(http, clock)
     assert (tally.passed, tally.failed) == (0, 1)
     assert "registrations of instance 7" in tally.texts[0]
     assert 2 * NS_PER_S <= clock.now_ns() < 3 * NS_PER_S
 
 
-def test_what_was_read_long_after_it_was_asked_for_is_asked_for_again() -> None:
+@pytest.mark.asyncio
+async def test_what_was_read_long_after_it_was_asked_for_is_asked_for_again() -> None:
     """This process stood still while the answer lay there: our registration is long gone."""
     clock = VirtualClock()
 
@@ -88,22 +88,25 @@ def test_what_was_read_long_after_it_was_asked_for_is_asked_for_again() -> None:
                 await clock.sleep_ns(5 * NS_PER_S)
             return await super().status()
 
-    _, tally = audited(StandsStill(OURS, BEFORE), clock)
+    _, tally = await audited(StandsStill(OURS, BEFORE), clock)
     assert (tally.passed, tally.failed) == (1, 0)
 
 
-def test_registered_workers_are_no_residue_while_they_may_be() -> None:
-    _, tally = audited(ScriptedHttp(OURS), VirtualClock(), registered=True)
+@pytest.mark.asyncio
+async def test_registered_workers_are_no_residue_while_they_may_be() -> None:
+    _, tally = await audited(ScriptedHttp(OURS), VirtualClock(), registered=True)
     assert (tally.passed, tally.failed) == (1, 0)
 
 
-def test_no_answer_proves_nothing() -> None:
-    _, tally = audited(ScriptedHttp(HttpFailedError("/status: HTTP 500")), VirtualClock())
+@pytest.mark.asyncio
+async def test_no_answer_proves_nothing() -> None:
+    _, tally = await audited(ScriptedHttp(HttpFailedError("/status: HTTP 500")), VirtualClock())
     assert (tally.verdict, tally.unproven) == (Verdict.UNKNOWN, 1)
 
 
-def test_counts_of_others_are_left_out_and_it_says_so() -> None:
-    _, tally = audited(ScriptedHttp(FOREIGN), VirtualClock())
+@pytest.mark.asyncio
+async def test_counts_of_others_are_left_out_and_it_says_so() -> None:
+    _, tally = await audited(ScriptedHttp(FOREIGN), VirtualClock())
     assert (tally.passed, tally.failed) == (1, 0)
     assert tally.skipped == "sessions and locks left out: 1 other workers are registered"
 

@@ -41,34 +41,32 @@ def worker_of(rank: int, rpc: ScriptedRpc) -> Worker:
     )
 
 
-def beat(*answers: Any) -> tuple[list[ScriptedRpc], list[tuple[int, str]]]:
+async def beat(*answers: Any) -> tuple[list[ScriptedRpc], list[tuple[int, str]]]:
     """Let some rounds of PINGs pass; return the connections, and what was missed."""
     rpcs = [ScriptedRpc(answer) for answer in answers]
     missed: list[tuple[int, str]] = []
     clock = VirtualClock()
     workers = [worker_of(rank, rpc) for rank, rpc in enumerate(rpcs)]
 
-    async def go() -> None:
-        heartbeat = Heartbeat(
-            workers,
-            every_ns=INTERVAL_NS,
-            clock=clock,
-            missed=lambda rank, text: missed.append((rank, text)),
-        )
-        await heartbeat.beat()
-        assert clock.now_ns() == 0
-        task = asyncio.ensure_future(heartbeat.run())
-        await clock.sleep_ns(3 * INTERVAL_NS + 1)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(go())
+    heartbeat = Heartbeat(
+        workers,
+        every_ns=INTERVAL_NS,
+        clock=clock,
+        missed=lambda rank, text: missed.append((rank, text)),
+    )
+    await heartbeat.beat()
+    assert clock.now_ns() == 0
+    task = asyncio.ensure_future(heartbeat.run())
+    await clock.sleep_ns(3 * INTERVAL_NS + 1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
     return rpcs, missed
 
 
-def test_every_worker_pings_with_its_id_at_once_and_again() -> None:
-    rpcs, missed = beat(True, True)
+@pytest.mark.asyncio
+async def test_every_worker_pings_with_its_id_at_once_and_again() -> None:
+    rpcs, missed = await beat(True, True)
     assert missed == []
     for rank, rpc in enumerate(rpcs):
         assert len(rpc.calls) == 4
@@ -83,19 +81,23 @@ def test_every_worker_pings_with_its_id_at_once_and_again() -> None:
         (False, "PING answered False: the server does not know our registration any more"),
     ],
 )
-def test_a_ping_without_a_good_answer_is_told_and_the_others_go_on(answer: Any, text: str) -> None:
-    rpcs, missed = beat(answer, True)
+@pytest.mark.asyncio
+async def test_a_ping_without_a_good_answer_is_told_and_the_others_go_on(
+    answer: Any, text: str
+) -> None:
+    rpcs, missed = await beat(answer, True)
     assert {rank for rank, _ in missed} == {0}
     assert all(text in told for _, told in missed)
     assert len(missed) == len(rpcs[0].calls) == 4
     assert len(rpcs[1].calls) == 4
 
 
-def test_errors_of_our_own_are_not_swallowed() -> None:
+@pytest.mark.asyncio
+async def test_errors_of_our_own_are_not_swallowed() -> None:
     clock, rpc = VirtualClock(), ScriptedRpc(ValueError("ours"))
     heartbeat = Heartbeat([worker_of(0, rpc)], every_ns=1, clock=clock, missed=lambda *_: None)
     with pytest.raises(ValueError, match="ours"):
-        asyncio.run(cast(Any, heartbeat.run()))
+        await heartbeat.run()
     assert issubclass(NoAnswerError, CallFailedError)
 
 
