@@ -21,7 +21,7 @@ IO_MODULES = {"socket", "asyncio", "zmq", "aiohttp", "os"}
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """One imported module, and whether it is imported where the module itself is."""
+    """One imported module, and whether it is loaded when the module itself is."""
 
     name: str
     level: int
@@ -355,6 +355,14 @@ def test_the_command_line_loads_cheap_modules_alone() -> None:
     assert "benchserver/config.py" not in seen
     for place in seen:
         assert not {i.top for i in IMPORTS[place] if i.at_top} & HEAVY, place
+
+
+@pytest.mark.parametrize("place", ["benchserver/stage/process.py", "benchserver/stage/outside.py"])
+def test_a_server_is_met_before_numpy_and_zmq_are_loaded(place: str) -> None:
+    """What is loaded before the first call is time in which a user waits."""
+    for loaded in loaded_with(place):
+        heavy = {i.top for i in IMPORTS[loaded] if i.at_top} & HEAVY
+        assert heavy <= {"aiohttp", "hdrh"}, loaded
 
 
 @pytest.mark.parametrize("place", [place for place in IMPORTS if room_of(place) == "check"])

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from benchserver.check.verdict import Finding
 from benchserver.client.keys import KeyMaker
 from benchserver.client.lookups import LookupDesk
-from benchserver.client.worker import Worker
 from benchserver.clock import Clock
 from benchserver.config import RunConfig
 from benchserver.errors import FatalError
@@ -24,6 +24,9 @@ from benchserver.stage.connections import Connections
 from benchserver.stage.meeting import Met
 from benchserver.stats.measures import Measures
 from benchserver.tasks import Finishing, Threads
+
+if TYPE_CHECKING:
+    from benchserver.client.worker import Worker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
