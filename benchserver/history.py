@@ -1,6 +1,6 @@
 """What happened: frozen records of one sequence, which the checks judge and the reports print.
 
-A record says what was asked, what came and how long it took; it never says whether that is good.
+A record says what was asked, what came and when; it never says whether that is good.
 """
 
 from __future__ import annotations
@@ -42,43 +42,65 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LookupRecord(Step):
-    """LOOKUP and its status queries, until the hit count came; `which` says what for.
+class CallRecord(Step):
+    """Something that was asked of the server, from its first request to the end of it.
 
-    `hits` and `expected` count chunks; `attempts` counts lookups, `lag_ns` runs from the last
-    STORE's answer to the lookup's, for the warm pass.
-    """
-
-    which: str
-    outcome: Outcome
-    hits: int
-    expected: int
-    total: int
-    latency_ns: int
-    attempts: int = 1
-    lag_ns: int = 0
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransferRecord(Step):
-    """One STORE or RETRIEVE of one rank; `chunks` is what the server says it moved.
-
-    `replied_ns` is how long the reply took, `latency_ns` how long the data took to land; the same
-    where a reply means that it has.  `skip_tokens` is how many first tokens a RETRIEVE was told to
-    leave out.
+    All instants are those of the run's clock.  `reason` says why it was not ok.
     """
 
     name: str
-    rank: int
     outcome: Outcome
+    began_ns: int
+    ended_ns: int
+    reason: str = ""
+
+    @property
+    def latency_ns(self) -> int:
+        """Return how long it took."""
+        return self.ended_ns - self.began_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookupRecord(CallRecord):
+    """LOOKUP and its status queries, until the hit count came; `which` says what for.
+
+    `hits` and `expected` count chunks; `attempts` counts lookups, of which this is the last.
+    `stored_ns` is when what it looks for had been stored, for the lookup that waits for that.
+    """
+
+    name: str = "LOOKUP"
+    which: str
+    hits: int
+    expected: int
+    total: int
+    attempts: int = 1
+    stored_ns: int | None = None
+
+    @property
+    def lag_ns(self) -> int:
+        """Return how long after the store it was answered; 0 if it waits for none."""
+        return 0 if self.stored_ns is None else self.ended_ns - self.stored_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferRecord(CallRecord):
+    """One STORE or RETRIEVE of one rank; `chunks` is what the server says it moved.
+
+    It ends when the data has landed; `replied_ns` is when the reply came, which is the same where
+    a reply means that.  `skip_tokens` is how many first tokens a RETRIEVE was told to leave out.
+    """
+
+    rank: int
     chunks: int
     total: int
     nbytes: int
-    latency_ns: int
     replied_ns: int
     skip_tokens: int = 0
-    reason: str = ""
+
+    @property
+    def reply_latency_ns(self) -> int:
+        """Return how long the reply took."""
+        return self.replied_ns - self.began_ns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,13 +150,10 @@ class DigestRecord(Step):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndRecord(Step):
+class EndRecord(CallRecord):
     """One FREE_LOOKUP_LOCKS or END_SESSION."""
 
-    name: str
     request_id: str
-    outcome: Outcome
-    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,8 +172,14 @@ class SequenceRecord:
     writers: tuple[int, ...]
     readers: tuple[int, ...]
     steps: tuple[Step, ...]
-    wall_ns: int
+    began_ns: int
+    ended_ns: int
     aside: str = ""
+
+    @property
+    def wall_ns(self) -> int:
+        """Return how long all of it took, with what is in no latency."""
+        return self.ended_ns - self.began_ns
 
     @property
     def label(self) -> str:

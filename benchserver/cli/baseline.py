@@ -147,17 +147,17 @@ def _run(config: RunConfig, run: Run) -> int:
         except FatalError as error:
             from benchserver.check.run import new_ledger
             from benchserver.result import result_of_no_run
-            from benchserver.scenarios.baseline.gate import Gate
+            from benchserver.scenarios.baseline.scenario import Baseline
 
-            traits = Gate(config).traits
+            traits = Baseline(config).traits
             ledger = new_ledger(traits.checks, traits.probes)
             nothing = result_of_no_run(config, ledger, str(error), interrupted=run.ending.asked)
             raise FatalError("; ".join([str(error), *run.reports.write(nothing)])) from error
         # Loaded here: nothing heavy, nor libzmq, before the limits are known to do.
-        from benchserver.scenarios.baseline.gate import Gate
+        from benchserver.scenarios.baseline.scenario import Baseline
         from benchserver.stage.process import run_to_end
 
-        result = run_to_end(config, Gate(config), run.reporter, run.ending)
+        result = run_to_end(config, Baseline(config), run.reporter, run.ending)
         return _tell(result, run)
 
 

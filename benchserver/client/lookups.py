@@ -179,11 +179,16 @@ class LookupDesk:
         # Before 0.5.5 the locks to free are counted by this number alone, as in LOOKUP.
         workers = readers * key.world_size
         args = (request.request_id,) if op is Op.END_SESSION else (key, workers)
-        outcome, reason = Outcome.OK, ""
+        outcome, reason, began_ns = Outcome.OK, "", self._clock.now_ns()
         try:
             await self._rpc.call(op, *args, timeout_ns=timeout_ns)
         except CallFailedError as error:
             outcome, reason = Outcome.UNKNOWN, error.reason
         return EndRecord(
-            name=op.name, request_id=request.request_id, outcome=outcome, reason=reason
+            name=op.name,
+            request_id=request.request_id,
+            outcome=outcome,
+            began_ns=began_ns,
+            ended_ns=self._clock.now_ns(),
+            reason=reason,
         )

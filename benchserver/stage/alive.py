@@ -8,7 +8,7 @@ from benchserver.client.connection import CallFailedError, Connection, Connectio
 from benchserver.client.http import API_ERRORS, HttpApi
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.errors import ServerGoneError, ServerSilentError
-from benchserver.history import EndRecord, LookupRecord, Outcome, TransferRecord
+from benchserver.history import CallRecord, Outcome
 from protocol.ops import Op
 
 _ALIVE_WITHIN_NS = 2 * NS_PER_S
@@ -25,9 +25,9 @@ class AliveCheck:
         self.answered_ns = NEVER_NS
         """When it last gave one."""
 
-    async def check(self, steps: Sequence[LookupRecord | TransferRecord | EndRecord]) -> None:
+    async def check(self, steps: Sequence[CallRecord]) -> None:
         """End the run unless all steps were answered, or the server still answers."""
-        lost = [f"{_label(s)}: {s.reason}" for s in steps if s.outcome is Outcome.UNKNOWN]
+        lost = [f"{s.name}: {s.reason}" for s in steps if s.outcome is Outcome.UNKNOWN]
         if lost:
             await self.ask(lost[0])
 
@@ -60,7 +60,3 @@ class AliveCheck:
             return False
         self.answered_ns = self._clock.now_ns()
         return True
-
-
-def _label(step: LookupRecord | TransferRecord | EndRecord) -> str:
-    return Op.LOOKUP.name if isinstance(step, LookupRecord) else step.name

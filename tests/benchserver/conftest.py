@@ -142,7 +142,13 @@ MATCH = Evidence(kind=EvidenceKind.MATCH, pages=4, checked_bytes=4096)
 
 def _lookup(which: Pass, hits: int, latency_ns: int) -> LookupRecord:
     return LookupRecord(
-        which=which, outcome=Outcome.OK, hits=hits, expected=hits, total=2, latency_ns=latency_ns
+        which=which,
+        outcome=Outcome.OK,
+        hits=hits,
+        expected=hits,
+        total=2,
+        began_ns=0,
+        ended_ns=latency_ns,
     )
 
 
@@ -157,7 +163,8 @@ def _transfers(
             chunks=2,
             total=2,
             nbytes=1_000_000,
-            latency_ns=latency_ns,
+            began_ns=0,
+            ended_ns=latency_ns,
             replied_ns=latency_ns,
             skip_tokens=skip_tokens,
         )
@@ -183,7 +190,9 @@ def _digests(leg: str, ranks: tuple[int, ...]) -> list[Step]:
 
 
 def _end(request_id: str) -> EndRecord:
-    return EndRecord(name="END_SESSION", request_id=request_id, outcome=Outcome.OK)
+    return EndRecord(
+        name="END_SESSION", request_id=request_id, outcome=Outcome.OK, began_ns=0, ended_ns=90_000
+    )
 
 
 def _good_sequence(
@@ -225,7 +234,8 @@ def _good_sequence(
         writers=writers,
         readers=readers,
         steps=(*cold, *_transfers("RETRIEVE", readers, 1_000_000), _end("warm"), *proof),
-        wall_ns=12_000_000,
+        began_ns=0,
+        ended_ns=12_000_000,
     )
 
 

@@ -1,495 +1,329 @@
-"""The baseline: every sequence once cold, once warm, every byte proven.
+"""One sequence of the baseline under way: once cold, once warm, every byte proven.
 
 *cold*: LOOKUP must miss all, every writing rank STOREs everything.  *warm*: LOOKUP again, with a
 fresh request id each time, until the store is visible or `visible_within` ends; poison, RETRIEVE
 on every reading rank into other blocks, verify, compare digests.  With `expect_warm` the cold
 pass must hit everything and is the one that is retrieved and verified.
 
-Some sequences carry probes (`load.probes` says which): a source that is overwritten as soon as
-STORE is acknowledged; a RETRIEVE but for the first tokens; LOOKUPs under another salt and model
-name, and of a shorter range.
+Some sequences carry probes (`plan` says which): a source that is overwritten as soon as STORE is
+acknowledged; a RETRIEVE that skips the first tokens; LOOKUPs under another salt and model name, and
+of a shorter range.
+
+All that is known of a sequence while it runs lies in one `Passes`: any number may be under way, as
+long as their blocks differ.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import Executor
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
-from benchserver.client.connection import CallFailedError
-from benchserver.client.http import HttpApi
 from benchserver.client.keys import KeyMaker
-from benchserver.client.lookups import LookupDesk, OpenRequest, next_poll_ns
-from benchserver.client.transfer import Moved, RefusedError, dtype_hint
+from benchserver.client.lookups import OpenRequest, next_poll_ns
 from benchserver.client.worker import Worker
-from benchserver.clock import NS_PER_S, Clock
-from benchserver.config import RunConfig
-from benchserver.errors import FatalError, one_line
+from benchserver.clock import NS_PER_S
+from benchserver.errors import FatalError
 from benchserver.history import (
+    CallRecord,
     LookupRecord,
     Outcome,
-    Probe,
     SequenceRecord,
     Step,
     TransferRecord,
     sequence_label,
 )
 from benchserver.kv.blocks import Window
-from benchserver.kv.pattern import chunk_digests
 from benchserver.kv.pool import shares
 from benchserver.kv.verify import Candidate
 from benchserver.load.partial import skip_tokens
-from benchserver.load.workload import chunked_tokens, equal_chunk_tokens
+from benchserver.scenarios import requests
+from benchserver.scenarios.baseline.config import BaselineConfig
 from benchserver.scenarios.baseline.plan import (
-    EQUAL_CHUNKS,
     OTHER_TENANTS,
     REUSED_SOURCE,
     SHORTER_RANGE,
     SKIPPED_TOKENS,
     Pass,
-    Probing,
 )
 from benchserver.scenarios.proof import Prover, SequencePlan
-from benchserver.stage.alive import AliveCheck
-from benchserver.tasks import Finishing, gather_all, in_thread
-from protocol.errors import ProtocolError
-from protocol.keys import CacheKey
-from protocol.ops import Op
-
-_REMEMBERED = 16
-"""How many past sequences a wrong page can be traced to."""
+from benchserver.stage.stage import Stage
+from benchserver.tasks import gather_all, in_thread
 
 _THREADS_OF_ONE = 2
 
-_EQUAL_CHUNKS = "equal chunks"
 
-Emit = Callable[[str, Step], None]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What all sequences of a run share; `past` are the last ones, for tracing wrong pages."""
+
+    stage: Stage
+    config: BaselineConfig
+    prover: Prover
+    past: deque[Candidate]
 
 
-class Baseline:
-    """Runs sequences one after the other; owns no connection and no memory."""
+class Passes:
+    """One sequence; call `run` once."""
 
-    def __init__(
-        self,
-        config: RunConfig,
-        *,
-        chunk_tokens: int,
-        nonce: str,
-        workers: Sequence[Worker],
-        desk: LookupDesk,
-        keys: KeyMaker,
-        http: HttpApi | None,
-        cross_check: bool,
-        probing: Probing,
-        content_root: bytes,
-        clock: Clock,
-        executor: Executor,
-        emit: Emit,
-        alive: AliveCheck,
-        finishing: Finishing,
-    ) -> None:
-        self._config = config
-        self._geometry = config.geometry(chunk_tokens)
-        self._nonce = nonce
-        self._workers = workers
-        self._desk = desk
-        self._keys = keys
-        self._http = http
-        self._cross_check = cross_check
-        self._probing = probing
-        self._root = content_root
-        self._hint = dtype_hint(config.spec)
-        self._prover = Prover(
-            workers,
-            http if cross_check else None,
-            executor,
-            sources=() if config.expect_warm else config.writers,
-            geometry=self._geometry,
-        )
-        self._clock = clock
-        self._executor = executor
-        self._emit = emit
-        self._past: deque[Candidate] = deque(maxlen=_REMEMBERED)
+    def __init__(self, setting: Setting, work: SequencePlan) -> None:
+        self._stage = setting.stage
+        self._crew = setting.stage.crew
+        self._config = setting.config
+        self._prover = setting.prover
+        self._past = setting.past
+        self._work = work
+        self._label = sequence_label(work.seq, work.aside)
+        self._chunks = self._crew.geometry.chunks
+        # Several workers divide the cores among them; a single one is divided.
+        self._shares = shares(_THREADS_OF_ONE if len(self._crew.workers) == 1 else 1)
         self._steps: list[Step] = []
         self._stored_ns = 0
-        # Several workers divide the cores among them; a single one is divided.
-        self._shares = shares(_THREADS_OF_ONE if len(workers) == 1 else 1)
-        self._finishing = finishing
         self._overwriting: list[asyncio.Future[None]] = []
-        self.alive = alive
 
-    async def run_sequence(self, seq: int) -> tuple[list[SequenceRecord], FatalError | None]:
-        """Run one sequence to its end, or to the point where it could not go on.
-
-        Returns the record of the sequence, and that of a request that goes with it, if one does.
-        """
-        record, fatal = await self._run(self._plan(seq))
-        if fatal is not None or not self._probing.needs_equal_chunks(seq):
-            return [record], fatal
-        aside, fatal = await self._run(self._plan_aside(seq))
-        return [record, aside], fatal
-
-    async def _run(self, work: SequencePlan) -> tuple[SequenceRecord, FatalError | None]:
-        started_ns = self._clock.now_ns()
-        self._steps = []
+    async def run(self) -> tuple[SequenceRecord, FatalError | None]:
+        """Run to the end, or to the point where it could not go on, which the error names."""
+        clock, work = self._stage.clock, self._work
+        self._past.append(Candidate(label=self._label.replace("=", " "), digests=work.digests))
+        began_ns = clock.now_ns()
         fatal: FatalError | None = None
         try:
-            await self._both_passes(work)
+            await self._both_passes()
         except FatalError as error:
             fatal = error
         record = SequenceRecord(
             seq=work.seq,
             expect_warm=self._config.expect_warm,
-            cross_check=self._cross_check,
+            cross_check=self._crew.cross_check,
             probes=work.probes,
             overwritten=work.overwritten,
-            writers=self._config.writers,
-            readers=tuple(worker.rank for worker in self._workers),
+            writers=self._stage.config.writers,
+            readers=tuple(worker.rank for worker in self._crew.workers),
             steps=tuple(self._steps),
-            wall_ns=self._clock.now_ns() - started_ns,
+            began_ns=began_ns,
+            ended_ns=clock.now_ns(),
             aside=work.aside,
         )
+        if fatal is None:
+            await self._overwritten()  # the next sequence may have the same blocks
         return record, fatal
 
-    def _plan(self, seq: int) -> SequencePlan:
-        config, probes = self._config, self._probing.owed(seq)
-        return self._planned(
-            seq,
-            chunked_tokens(config.seed, seq, config.num_tokens, self._geometry.chunk_tokens),
-            probes,
-            overwritten=REUSED_SOURCE in probes and not self._probing.gives_back(seq),
-        )
-
-    def _plan_aside(self, seq: int) -> SequencePlan:
-        """Plan the request of equal chunks that goes with a first sequence that has none."""
-        config = self._config
-        return self._planned(
-            seq,
-            equal_chunk_tokens(config.seed, seq, config.num_tokens, self._geometry.chunk_tokens),
-            frozenset({EQUAL_CHUNKS}),
-            aside=_EQUAL_CHUNKS,
-        )
-
-    def _planned(
-        self,
-        seq: int,
-        tokens: Sequence[int],
-        probes: frozenset[Probe],
-        *,
-        overwritten: bool = False,
-        aside: str = "",
-    ) -> SequencePlan:
-        digests = chunk_digests(self._root, tokens, self._geometry.chunk_tokens)
-        label = sequence_label(seq, aside).replace("=", " ")
-        self._past.append(Candidate(label=label, digests=digests))
-        plans = tuple(
-            self._config.block_plan(self._geometry, turn=seq, rank=worker.rank)
-            for worker in self._workers
-        )
-        return SequencePlan(
-            seq=seq,
-            tokens=tokens,
-            digests=digests,
-            plans=plans,
-            probes=probes,
-            overwritten=overwritten,
-            aside=aside,
-        )
-
-    async def _both_passes(self, work: SequencePlan) -> None:
+    async def _both_passes(self) -> None:
         if self._config.expect_warm:
-            await self._expect_warm(work)
-        elif await self._cold(work):
-            await self._warm(work)
+            request = self._open("cold")
+            step = await self._look_up(request, Pass.COLD, expected=self._chunks)
+            await self._retrieve_if_hit(request, step)
+        elif await self._cold():
+            await self._warm()
 
-    def _record(self, work: SequencePlan, step: Step) -> None:
+    def _record(self, step: Step) -> None:
         self._steps.append(step)
-        self._emit(sequence_label(work.seq, work.aside), step)
+        self._stage.emit(self._label, step)
 
-    async def _cold(self, work: SequencePlan) -> bool:
+    async def _answered(self, steps: Iterable[CallRecord]) -> None:
+        """Record steps; ends the run if one of them has no answer and the server is gone."""
+        asked = list(steps)
+        for step in asked:
+            self._record(step)
+        await self._stage.met.alive.check(asked)
+
+    # Cold
+
+    @property
+    def _writers(self) -> list[Worker]:
+        return [self._crew.workers[rank] for rank in self._stage.config.writers]
+
+    async def _cold(self) -> bool:
         """LOOKUP and STORE; tells whether there is something to look for afterwards."""
-        await self._overwritten()
-        writers = [self._workers[rank] for rank in self._config.writers]
+        work = self._work
         await gather_all(
             in_thread(
-                self._executor,
+                self._stage.threads,
                 partial(w.pool.fill, work.plans[w.rank].source, work.digests, share),
             )
-            for w in writers
+            for w in self._writers
             for share in self._shares
         )
-        request = self._open(work, "cold")
-        found = await self._look_up(work, request, Pass.COLD, expected=0)
-        if found is None or found.outcome is not Outcome.OK:
-            await self._settle(work, request)
+        request = self._open("cold")
+        found = await self._look_up(request, Pass.COLD, expected=0)
+        if found.outcome is not Outcome.OK:
+            await self._settle(request)
             return False
-        stores = await gather_all(
-            self._transfer(
-                work, request, w, "STORE", partial(self._store, work, w), work.plans[w.rank].source
-            )
-            for w in writers
-        )
-        self._stored_ns = self._clock.now_ns()
-        for step in stores:
-            self._record(work, step)
-        await self.alive.check(stores)
-        await self._settle(work, request)
+        stores = await gather_all(self._store(request, worker) for worker in self._writers)
+        self._stored_ns = self._stage.clock.now_ns()
+        await self._answered(stores)
+        await self._settle(request)
         return all(step.outcome is Outcome.OK for step in stores)
 
-    async def _store(
-        self, work: SequencePlan, worker: Worker, key: CacheKey, window: Window
-    ) -> Moved:
+    async def _store(self, request: OpenRequest, worker: Worker) -> TransferRecord:
         """STORE; once it is answered, and landed, begin to overwrite what is to be reused.
 
         That goes on while the store is looked for: an engine does not wait either.
         """
-        moved = await worker.mode.store(key, window)
-        if REUSED_SOURCE in work.probes:
-            self._reuse(worker, window)
-        return moved
+        source = self._work.plans[worker.rank].source
+        stored = await requests.store(self._stage, request, worker, source)
+        if REUSED_SOURCE in self._work.probes and stored.outcome is Outcome.OK:
+            self._reuse(worker, source)
+        return stored
 
     def _reuse(self, worker: Worker, window: Window) -> None:
         loop = asyncio.get_running_loop()
         for share in self._shares:
             overwriting = loop.run_in_executor(
-                self._executor, partial(worker.pool.reuse, window, share)
+                self._stage.threads, partial(worker.pool.reuse, window, share)
             )
-            self._finishing.add(overwriting)
+            self._stage.finishing.add(overwriting)
             self._overwriting.append(overwriting)
 
     async def _overwritten(self) -> None:
-        """Wait until no source block is being overwritten."""
+        """Wait until no source block of the sequence is being overwritten."""
         pending, self._overwriting = self._overwriting, []
         await asyncio.gather(*pending)
 
-    async def _warm(self, work: SequencePlan) -> None:
+    # Warm
+
+    async def _warm(self) -> None:
+        clock = self._stage.clock
         deadline_ns = self._stored_ns + int(self._config.visible_within_s * NS_PER_S)
         attempt, wait_ns = 0, 0
         while True:
             attempt += 1
-            request = self._open(work, f"warm-{attempt}")
+            request = self._open(f"warm-{attempt}")
+            step = await requests.look_up(
+                self._stage, request, Pass.WARM, expected=self._chunks, total=self._chunks
+            )
+            now_ns = clock.now_ns()
+            visible = step.hits >= self._chunks
             # A miss says how things stood when it was asked for, however late it is read.
-            asked_ns = self._clock.now_ns()
-            step = await self._look_up_once(request, Pass.WARM, self._geometry.chunks)
-            now_ns = self._clock.now_ns()
-            visible = step.hits >= self._geometry.chunks
-            if step.outcome is not Outcome.OK or visible or asked_ns >= deadline_ns:
+            if step.outcome is not Outcome.OK or visible or step.began_ns >= deadline_ns:
                 break
-            await self._settle(work, request, quietly=True)
+            await self._settle(request, quietly=True)
             wait_ns = next_poll_ns(wait_ns)
-            await self._clock.sleep_ns(min(wait_ns, deadline_ns - now_ns))
-        step = replace(step, attempts=attempt, lag_ns=now_ns - self._stored_ns)
-        self._record(work, step)
-        await self.alive.check([step])
-        await self._retrieve_if_hit(work, request, step)
+            await clock.sleep_ns(min(wait_ns, deadline_ns - now_ns))
+        step = replace(step, attempts=attempt, stored_ns=self._stored_ns)
+        await self._answered([step])
+        await self._retrieve_if_hit(request, step)
 
-    async def _expect_warm(self, work: SequencePlan) -> None:
-        request = self._open(work, "cold")
-        step = await self._look_up(work, request, Pass.COLD, expected=self._geometry.chunks)
-        await self._retrieve_if_hit(work, request, step)
-
-    async def _retrieve_if_hit(
-        self, work: SequencePlan, request: OpenRequest, step: LookupRecord
-    ) -> None:
-        if step.outcome is not Outcome.OK or step.hits != self._geometry.chunks:
-            await self._settle(work, request)
+    async def _retrieve_if_hit(self, request: OpenRequest, step: LookupRecord) -> None:
+        work = self._work
+        if step.outcome is not Outcome.OK or step.hits != self._chunks:
+            await self._settle(request)
             return
         await self._overwritten()
-        moved = await self._retrieve(work, request)
+        moved = await self._retrieve(request)
         if REUSED_SOURCE in work.probes and not work.overwritten:
-            for rank in self._config.writers:
-                self._reuse(self._workers[rank], work.plans[rank].source)  # back to its content
+            for worker in self._writers:
+                self._reuse(worker, work.plans[worker.rank].source)  # back to its content
             await self._overwritten()
         for record in await self._prover.prove(work, tuple(self._past)):
-            self._record(work, record)
-        if not all(transfer.outcome is Outcome.OK for transfer in moved):
-            return
-        if SKIPPED_TOKENS in work.probes:
-            await self._partial(work)
-        if OTHER_TENANTS in work.probes:
-            await self._ask_as(work, Pass.SALT, replace(self._keys, cache_salt=self._nobody))
-            await self._ask_as(work, Pass.MODEL, replace(self._keys, model_name=self._nobody))
-        if SHORTER_RANGE in work.probes:
-            await self._ask_shorter(work)
+            self._record(record)
+        if all(transfer.outcome is Outcome.OK for transfer in moved):
+            await self._probe()
 
-    @property
-    def _nobody(self) -> str:
-        """Return a cache salt and model name that nobody has."""
-        return f"nobody-{self._nonce}"
-
-    async def _ask_as(self, work: SequencePlan, which: Pass, keys: KeyMaker) -> None:
-        """LOOKUP as another tenant, who must find nothing, and end the request."""
-        request = self._open(work, which.value, keys=keys)
-        await self._look_up(work, request, which, expected=0)
-        await self._settle(work, request)
-
-    async def _ask_shorter(self, work: SequencePlan) -> None:
-        """LOOKUP all chunks but the last, and end the request.
-
-        A server that reads no end is given no more tokens.
-        """
-        chunks = self._geometry.chunks - 1
-        end = chunks * self._geometry.chunk_tokens
-        if not self._workers[0].rpc.dialect.lookup_reads_end:
-            work = replace(work, tokens=work.tokens[:end])
-        request = self._open(work, Pass.BOUNDS.value, end=end)
-        await self._look_up(work, request, Pass.BOUNDS, expected=chunks)
-        await self._settle(work, request)
-
-    async def _partial(self, work: SequencePlan) -> None:
-        """LOOKUP once more, and RETRIEVE all but the first tokens."""
-        request = self._open(work, "partial")
-        step = await self._look_up(work, request, Pass.PARTIAL, expected=self._geometry.chunks)
-        if step.outcome is not Outcome.OK or step.hits != self._geometry.chunks:
-            await self._settle(work, request)
-            return
-        skip = skip_tokens(
-            seed=self._config.seed,
-            turn=work.seq // self._config.partial_every,
-            chunks=self._geometry.chunks,
-            blocks_per_chunk=self._geometry.blocks_per_chunk,
-            block_size=self._geometry.spec.block_size,
-            unit=self._config.partial_skip,
-        )
-        await self._retrieve(work, request, skip)
-        for record in await self._prover.prove_partial(
-            work, tuple(self._past), skip_tokens=skip, skipped=self._geometry.skipped_blocks(skip)
-        ):
-            self._record(work, record)
-
-    async def _retrieve(
-        self, work: SequencePlan, request: OpenRequest, skip: int = 0
-    ) -> list[TransferRecord]:
-        """Poison, RETRIEVE on every reading rank but for `skip` tokens, and end the request."""
+    async def _retrieve(self, request: OpenRequest, skip: int = 0) -> list[TransferRecord]:
+        """Poison, RETRIEVE all except `skip` tokens on every reading rank, end the request."""
+        plans, workers = self._work.plans, self._crew.workers
         await gather_all(
-            in_thread(self._executor, partial(w.pool.poison, work.plans[w.rank].destination, share))
-            for w in self._workers
+            in_thread(self._stage.threads, partial(w.pool.poison, plans[w.rank].destination, share))
+            for w in workers
             for share in self._shares
         )
         moved = await gather_all(
-            self._transfer(
-                work,
-                request,
-                w,
-                "RETRIEVE",
-                partial(w.mode.retrieve, skip_tokens=skip),
-                work.plans[w.rank].destination,
-                skip,
-            )
-            for w in self._workers
+            requests.retrieve(self._stage, request, w, plans[w.rank].destination, skip_tokens=skip)
+            for w in workers
         )
-        for transfer in moved:
-            self._record(work, transfer)
-        await self.alive.check(moved)
-        await self._settle(work, request)
+        await self._answered(moved)
+        await self._settle(request)
         return moved
 
-    def _open(
-        self, work: SequencePlan, name: str, *, end: int = 0, keys: KeyMaker | None = None
-    ) -> OpenRequest:
-        """Enter a request of the sequence into the book; `end` 0: of all its chunks."""
-        part = f"{work.aside.replace(' ', '-')}-{name}" if work.aside else name
-        request_id = f"bs-{self._nonce}-{work.seq}-{part}"
-        return self._desk.open(
-            work.tokens, end=end or self._geometry.end, request_id=request_id, keys=keys
+    # Probes
+
+    async def _probe(self) -> None:
+        """Ask what the sequence owes beyond the two passes."""
+        keys, nobody = self._crew.keys, f"nobody-{self._stage.nonce}"
+        if SKIPPED_TOKENS in self._work.probes:
+            await self._partial()
+        if OTHER_TENANTS in self._work.probes:
+            await self._ask_as(Pass.SALT, replace(keys, cache_salt=nobody))
+            await self._ask_as(Pass.MODEL, replace(keys, model_name=nobody))
+        if SHORTER_RANGE in self._work.probes:
+            await self._ask_shorter()
+
+    async def _ask_as(self, which: Pass, keys: KeyMaker) -> None:
+        """LOOKUP as another tenant, who must find nothing, and end the request."""
+        request = self._open(which.value, keys=keys)
+        await self._look_up(request, which, expected=0)
+        await self._settle(request)
+
+    async def _ask_shorter(self) -> None:
+        """LOOKUP all chunks except the last, and end the request.
+
+        A server that reads no end is given no more tokens.
+        """
+        chunks = self._chunks - 1
+        end = chunks * self._crew.geometry.chunk_tokens
+        reads_end = self._stage.met.dialect.lookup_reads_end
+        tokens = self._work.tokens if reads_end else self._work.tokens[:end]
+        request = self._crew.desk.open(
+            tokens, end=end, request_id=self._request_id(Pass.BOUNDS.value)
+        )
+        await self._look_up(request, Pass.BOUNDS, expected=chunks)
+        await self._settle(request)
+
+    async def _partial(self) -> None:
+        """LOOKUP once more, and RETRIEVE all except the first tokens."""
+        request = self._open("partial")
+        step = await self._look_up(request, Pass.PARTIAL, expected=self._chunks)
+        if step.outcome is not Outcome.OK or step.hits != self._chunks:
+            await self._settle(request)
+            return
+        geometry = self._crew.geometry
+        skip = skip_tokens(
+            seed=self._config.seed,
+            turn=self._work.seq // self._config.partial_every,
+            chunks=geometry.chunks,
+            blocks_per_chunk=geometry.blocks_per_chunk,
+            block_size=geometry.spec.block_size,
+            unit=self._config.partial_skip,
+        )
+        await self._retrieve(request, skip)
+        for record in await self._prover.prove_partial(
+            self._work,
+            tuple(self._past),
+            skip_tokens=skip,
+            skipped=geometry.skipped_blocks(skip),
+        ):
+            self._record(record)
+
+    # One request
+
+    def _request_id(self, name: str) -> str:
+        aside = self._work.aside.replace(" ", "-")
+        part = f"{aside}-{name}" if aside else name
+        return f"bs-{self._stage.nonce}-{self._work.seq}-{part}"
+
+    def _open(self, name: str, *, keys: KeyMaker | None = None) -> OpenRequest:
+        """Enter a request for all chunks of the sequence into the book."""
+        return self._crew.desk.open(
+            self._work.tokens,
+            end=self._crew.geometry.end,
+            request_id=self._request_id(name),
+            keys=keys,
         )
 
-    async def _look_up(
-        self, work: SequencePlan, request: OpenRequest, which: Pass, *, expected: int
-    ) -> LookupRecord:
-        step = await self._look_up_once(request, which, expected)
-        self._record(work, step)
-        await self.alive.check([step])
+    async def _look_up(self, request: OpenRequest, which: Pass, *, expected: int) -> LookupRecord:
+        step = await requests.look_up(
+            self._stage, request, which, expected=expected, total=self._chunks
+        )
+        await self._answered([step])
         return step
 
-    async def _look_up_once(self, request: OpenRequest, which: Pass, expected: int) -> LookupRecord:
-        started_ns = self._clock.now_ns()
-        try:
-            hits = await self._desk.lookup(request)
-        except CallFailedError as error:
-            return LookupRecord(
-                which=which,
-                outcome=Outcome.UNKNOWN,
-                hits=0,
-                expected=expected,
-                total=self._geometry.chunks,
-                latency_ns=self._clock.now_ns() - started_ns,
-                reason=_reason(error, Op.LOOKUP.name),
-            )
-        return LookupRecord(
-            which=which,
-            outcome=Outcome.OK,
-            hits=hits.chunks,
-            expected=expected,
-            total=self._geometry.chunks,
-            latency_ns=hits.latency_ns,
-        )
-
-    async def _transfer(
-        self,
-        work: SequencePlan,
-        request: OpenRequest,
-        worker: Worker,
-        name: str,
-        move: Callable[[CacheKey, Window], Coroutine[Any, Any, Moved]],
-        window: Window,
-        skip: int = 0,
-    ) -> TransferRecord:
-        key = self._keys.key(
-            work.tokens,
-            end=self._geometry.end,
-            request_id=request.request_id,
-            kv_rank=worker.kv_rank,
-        )
-        started_ns = self._clock.now_ns()
-        moved, outcome, reason = Moved(latency_ns=0, replied_ns=0, chunks=0), Outcome.OK, ""
-        try:
-            # Run to its end whatever happens: a STORE given up between PREPARE and COMMIT would
-            # leave its reservation on the server.
-            moved = await self._finishing.run(self._move(request, worker, name, move(key, window)))
-        except RefusedError as error:
-            outcome, reason = Outcome.FAIL, str(error) + self._hint
-        except ProtocolError as error:
-            outcome, reason = Outcome.FAIL, one_line(error) + self._hint
-        except CallFailedError as error:
-            outcome, reason = Outcome.UNKNOWN, _reason(error, name) + self._hint
-        return TransferRecord(
-            name=name,
-            rank=worker.rank,
-            outcome=outcome,
-            chunks=moved.chunks,
-            total=self._geometry.chunks,
-            nbytes=self._geometry.bytes_behind(skip) if outcome is Outcome.OK else 0,
-            latency_ns=moved.latency_ns or self._clock.now_ns() - started_ns,
-            replied_ns=moved.replied_ns,
-            skip_tokens=skip,
-            reason=reason,
-        )
-
-    @staticmethod
-    async def _move(
-        request: OpenRequest, worker: Worker, name: str, move: Coroutine[Any, Any, Moved]
-    ) -> Moved:
-        moved = await move
-        if name == "RETRIEVE" and worker.kv_rank in request.unread:
-            request.unread.remove(worker.kv_rank)  # its lock is given back
-        return moved
-
-    async def _settle(
-        self, work: SequencePlan, request: OpenRequest, quietly: bool = False
-    ) -> None:
+    async def _settle(self, request: OpenRequest, quietly: bool = False) -> None:
         """Free and end a request; `quietly` records only what failed."""
-        ends = await self._desk.settle(request)
+        ends = await requests.settle(self._stage, request)
         for end in ends:
             if not quietly or end.outcome is not Outcome.OK:
-                self._record(work, end)
-        await self.alive.check(ends)
-
-
-def _reason(error: CallFailedError, step: str) -> str:
-    """Return the error's text; the operation only where it is not the step itself."""
-    return one_line(error.reason if error.op.name == step else error)
+                self._record(end)
+        await self._stage.met.alive.check(ends)

@@ -69,6 +69,6 @@ def _count_transfer(step: TransferRecord, measures: Measures) -> None:
         measures.latencies[RETRIEVE_PART].add(step.latency_ns)
         return
     measures.latencies[Series(step.name)].add(step.latency_ns)
-    if step.replied_ns < step.latency_ns:
-        measures.latencies[Series(step.name, "reply")].add(step.replied_ns)
+    if step.replied_ns < step.ended_ns:
+        measures.latencies[Series(step.name, "reply")].add(step.reply_latency_ns)
     measures.rates[Series(step.name)].add(step.nbytes, step.latency_ns)

@@ -19,7 +19,14 @@ def test_good(good_sequence: GoodSequence) -> None:
 def test_each_end_without_an_answer_is_told(good_sequence: GoodSequence) -> None:
     record = good_sequence()
     lost = [
-        EndRecord(name=name, request_id="bs-1", outcome=Outcome.UNKNOWN, reason="no answer")
+        EndRecord(
+            name=name,
+            request_id="bs-1",
+            began_ns=0,
+            ended_ns=1,
+            outcome=Outcome.UNKNOWN,
+            reason="no answer",
+        )
         for name in ("FREE_LOOKUP_LOCKS", "END_SESSION")
     ]
     assert sessions(replace(record, steps=(*record.steps, *lost))) == [

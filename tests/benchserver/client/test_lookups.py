@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from typing import Any, cast
+from unittest.mock import ANY
 
 import pytest
 
@@ -74,8 +75,20 @@ def desk_of(rpc: ScriptedRpc, kv_ranks: Sequence[int], *, mla: bool = False) -> 
     )
 
 
+def end(name: str, outcome: Outcome, reason: str = "", request_id: str = "r") -> EndRecord:
+    """Return the record of a call that ends something, whenever that was."""
+    return EndRecord(
+        name=name,
+        request_id=request_id,
+        outcome=outcome,
+        began_ns=cast(int, ANY),
+        ended_ns=cast(int, ANY),
+        reason=reason,
+    )
+
+
 def ends(*names: str, request_id: str = "r") -> list[EndRecord]:
-    return [EndRecord(name=name, request_id=request_id, outcome=Outcome.OK) for name in names]
+    return [end(name, Outcome.OK, request_id=request_id) for name in names]
 
 
 def test_a_lookup_asks_for_all_ranks_and_waits_for_the_count() -> None:
@@ -218,10 +231,8 @@ def test_failures_of_settling_are_records() -> None:
         request = desk.open((1,), end=1, request_id="r")
         await desk.lookup(request)
         assert await desk.settle(request) == [
-            EndRecord(
-                name="FREE_LOOKUP_LOCKS", request_id="r", outcome=Outcome.UNKNOWN, reason="slow"
-            ),
-            EndRecord(name="END_SESSION", request_id="r", outcome=Outcome.UNKNOWN, reason="lost"),
+            end("FREE_LOOKUP_LOCKS", Outcome.UNKNOWN, "slow"),
+            end("END_SESSION", Outcome.UNKNOWN, "lost"),
         ]
         assert desk.open_requests == {}
 

@@ -64,7 +64,8 @@ def lookup(**changes: Any) -> LookupRecord:
         "hits": 0,
         "expected": 0,
         "total": 2,
-        "latency_ns": 3_894_000,
+        "began_ns": 0,
+        "ended_ns": 3_894_000,
     }
     return LookupRecord(**{**fields, **changes})
 
@@ -77,7 +78,8 @@ def transfer(**changes: Any) -> TransferRecord:
         "chunks": 2,
         "total": 2,
         "nbytes": 1,
-        "latency_ns": 63_712_000,
+        "began_ns": 0,
+        "ended_ns": 63_712_000,
         "replied_ns": 63_712_000,
     }
     return TransferRecord(**{**fields, **changes})
@@ -88,12 +90,12 @@ def transfer(**changes: Any) -> TransferRecord:
     [
         (lookup(), "[seq=0] LOOKUP cold:  0/2 chunks hit (3.89 ms)", PLAIN),
         (
-            lookup(which=Pass.WARM, hits=2, expected=2, latency_ns=2_730_000),
+            lookup(which=Pass.WARM, hits=2, expected=2, ended_ns=2_730_000),
             "[seq=0] LOOKUP warm:  2/2 chunks hit (2.73 ms)",
             PLAIN,
         ),
         (
-            lookup(which=Pass.WARM, hits=2, expected=2, attempts=4, lag_ns=12_340_000),
+            lookup(which=Pass.WARM, hits=2, expected=2, attempts=4, stored_ns=-8_446_000),
             "[seq=0] LOOKUP warm:  2/2 chunks hit (3.89 ms), visible after 12.3 ms and 4 lookups",
             PLAIN,
         ),
@@ -106,17 +108,17 @@ def transfer(**changes: Any) -> TransferRecord:
         (transfer(), "[seq=0] STORE:        2 chunks stored (63.71 ms)", PLAIN),
         (transfer(rank=3), "[seq=0] STORE:        2 chunks stored (63.71 ms) (rank 3)", PLAIN),
         (
-            transfer(name="RETRIEVE", latency_ns=53_150_000),
+            transfer(name="RETRIEVE", ended_ns=53_150_000),
             "[seq=0] RETRIEVE:     2 chunks retrieved (53.15 ms)",
             PLAIN,
         ),
         (
-            lookup(which=Pass.PARTIAL, hits=2, expected=2, latency_ns=2_730_000),
+            lookup(which=Pass.PARTIAL, hits=2, expected=2, ended_ns=2_730_000),
             "[seq=0] LOOKUP again: 2/2 chunks hit (2.73 ms)",
             PLAIN,
         ),
         (
-            transfer(name="RETRIEVE", latency_ns=53_150_000, skip_tokens=40, rank=1),
+            transfer(name="RETRIEVE", ended_ns=53_150_000, skip_tokens=40, rank=1),
             "[seq=0] RETRIEVE:     2 chunks retrieved, without the first 40 tokens (53.15 ms) "
             "(rank 1)",
             PLAIN,
@@ -128,7 +130,12 @@ def transfer(**changes: Any) -> TransferRecord:
         ),
         (
             EndRecord(
-                name="END_SESSION", request_id="r", outcome=Outcome.UNKNOWN, reason="no answer"
+                name="END_SESSION",
+                request_id="r",
+                outcome=Outcome.UNKNOWN,
+                began_ns=0,
+                ended_ns=1,
+                reason="no answer",
             ),
             "[seq=0] END_SESSION: no answer",
             BAD,
@@ -142,7 +149,7 @@ def test_lines_of_steps(step: Step, text: str, style: str) -> None:
 @pytest.mark.parametrize(
     "step",
     [
-        EndRecord(name="END_SESSION", request_id="r", outcome=Outcome.OK),
+        EndRecord(name="END_SESSION", request_id="r", outcome=Outcome.OK, began_ns=0, ended_ns=1),
         EvidenceRecord(rank=0, content=ABSENT, canaries=ABSENT),
         DigestRecord(rank=0, leg="source", outcome=Outcome.OK, ours=(), server=()),
     ],

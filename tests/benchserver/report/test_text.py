@@ -43,7 +43,14 @@ class Recorder:
         pass
 
 
-LOST = EndRecord(name="END_SESSION", request_id="r", outcome=Outcome.UNKNOWN, reason="no answer")
+LOST = EndRecord(
+    name="END_SESSION",
+    request_id="r",
+    began_ns=0,
+    ended_ns=1,
+    outcome=Outcome.UNKNOWN,
+    reason="no answer",
+)
 
 
 def test_everything_is_told(good_sequence: GoodSequence, good_result: GoodResult) -> None:

@@ -23,7 +23,7 @@ from benchserver.kv.pattern import content_seed, group_patterns
 from benchserver.kv.placement import RankDevice, device_numbers
 from benchserver.kv.pool import EventError, KvPool
 from benchserver.result import RunResult
-from benchserver.scenarios.baseline.gate import Gate
+from benchserver.scenarios.baseline.scenario import Baseline
 from benchserver.shmnames import segment_name
 from benchserver.stage.outside import Outside
 from benchserver.stage.pools import Pools, kv_rank
@@ -245,7 +245,7 @@ class RunMaker:
             outside = machine.outside()
         one = Run(
             config,
-            Gate(config),
+            Baseline(config),
             notes,
             clock=RealClock(),
             stop=stop,

@@ -15,8 +15,15 @@ from benchserver.stage.alive import NEVER_NS, AliveCheck
 from protocol.messages import Reply
 from protocol.ops import Op
 
-OWED = EndRecord(name="END_SESSION", request_id="r", outcome=Outcome.UNKNOWN, reason="no answer")
-DONE = EndRecord(name="END_SESSION", request_id="r", outcome=Outcome.OK)
+OWED = EndRecord(
+    name="END_SESSION",
+    request_id="r",
+    began_ns=0,
+    ended_ns=1,
+    outcome=Outcome.UNKNOWN,
+    reason="no answer",
+)
+DONE = EndRecord(name="END_SESSION", request_id="r", began_ns=0, ended_ns=1, outcome=Outcome.OK)
 SILENCE = NoAnswerError(Op.NOOP, "no answer within 2 s")
 LOST = ConnectionLostError(Op.NOOP, "the connection was lost")
 DEAD = HttpFailedError("GET /version: no answer within 1 s")

@@ -52,7 +52,16 @@ class Server:
         assert request == "request"
         self.told.append(f"settle {timeout_ns // NS_PER_MS}")
         outcome = Outcome.OK if self.ends else Outcome.UNKNOWN
-        return [EndRecord(name="END_SESSION", request_id="r", outcome=outcome, reason="no answer")]
+        return [
+            EndRecord(
+                name="END_SESSION",
+                request_id="r",
+                began_ns=0,
+                ended_ns=1,
+                outcome=outcome,
+                reason="no answer",
+            )
+        ]
 
     async def unregister(self, *, timeout_ns: int) -> list[str]:
         self.told.append(f"unregister {timeout_ns // NS_PER_MS}")

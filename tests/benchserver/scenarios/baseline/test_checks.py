@@ -145,7 +145,9 @@ def test_cold_lookups_without_an_answer(
     ],
 )
 def test_warm_lookups(with_lookup: MakeLookup, hits: int, visible: Finding, exact: Finding) -> None:
-    record = with_lookup(Pass.WARM, hits=hits, attempts=9, lag_ns=2_003_500_000)
+    record = with_lookup(
+        Pass.WARM, hits=hits, attempts=9, stored_ns=500_000, ended_ns=2_004_000_000
+    )
     assert visibility(record) == [visible]
     assert warm_lookup(record) == [exact]
 

@@ -119,7 +119,9 @@ def test_what_got_no_good_answer_is_attempted_only(
 
 
 def test_every_lookup_of_a_wait_is_attempted(good_sequence: GoodSequence) -> None:
-    measures = measured(changed(good_sequence(), LookupRecord, attempts=5, lag_ns=7_000_000))
+    measures = measured(
+        changed(good_sequence(), LookupRecord, attempts=5, stored_ns=-7_000_000, ended_ns=0)
+    )
     assert measures.attempted == 14
     lag = measures.latencies[VISIBLE].summary()
     assert lag is not None

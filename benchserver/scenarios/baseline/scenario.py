@@ -11,8 +11,10 @@ from benchserver.check.transfers import STORE
 from benchserver.check.verdict import Check
 from benchserver.clock import NS_PER_S
 from benchserver.config import RunConfig
-from benchserver.options.baseline import MAX_SEQUENCES
+from benchserver.errors import FatalError
+from benchserver.history import SequenceRecord
 from benchserver.scenarios.baseline.checks import CHECKS, JUDGES, VISIBILITY, WARM_LOOKUP
+from benchserver.scenarios.baseline.config import BaselineConfig, baseline_config
 from benchserver.scenarios.baseline.plan import PROBES, SKIPPED_TOKENS, Probing
 from benchserver.scenarios.baseline.probes import PARTIAL, PROBE_CHECKS, probes_made
 from benchserver.scenarios.baseline.series import RATES, SERIES, count
@@ -20,15 +22,18 @@ from benchserver.stage.stage import Stage
 from benchserver.stage.traits import Omissions, Traits
 
 if TYPE_CHECKING:
-    from benchserver.scenarios.baseline.passes import Baseline
+    from benchserver.scenarios.baseline.passes import Setting
+    from benchserver.scenarios.baseline.sequences import Sequences
+
+_REMEMBERED = 16
+"""How many past sequences a wrong page can be traced to."""
 
 
-class Gate:
+class Baseline:
     """Every sequence once cold, once warm, every byte proven."""
 
     def __init__(self, config: RunConfig) -> None:
-        self._start = config.start
-        self._end = MAX_SEQUENCES if config.end is None else config.end
+        self._config = baseline_config(config)
 
     @property
     def traits(self) -> Traits:
@@ -40,21 +45,20 @@ class Gate:
             probes=PROBES,
             series=SERIES,
             rates=RATES,
-            turns=range(self._start, self._end),
+            turns=self._config.turns,
         )
 
     def omissions(self, stage: Stage) -> Omissions:
         """Return the checks and probes that this run leaves out, and why."""
-        probing = _probing(stage)
+        probing, every = _probing(self._config, stage), self._config.partial_every
         checks: dict[Check, str] = {}
         if probing.leaves_out_digests:
             checks[DIGESTS] = "left out: those of overwritten sources"
-        checks |= _skipped(stage)
+        checks |= _skipped(self._config, stage)
         probes = {probe: probing.why_never(probe) for probe in PROBES}
         for probe, never in probes.items():
             if never and probe in PROBE_CHECKS:
                 checks[PROBE_CHECKS[probe]] = never
-        every = stage.config.partial_every
         if every > 1 and not probes[SKIPPED_TOKENS]:
             checks[PARTIAL] = (
                 f"the first, and 0, {every}, {2 * every}, ...; --partial-retrieve-every {every}"
@@ -63,11 +67,11 @@ class Gate:
 
     async def play(self, stage: Stage) -> None:
         """Run one sequence after the other, and conclude each."""
-        baseline = _baseline(stage)
-        for seq in range(self._start, self._end):
-            if seq > self._start:
-                await stage.clock.sleep_ns(int(stage.config.interval_s * NS_PER_S))
-            records, fatal = await baseline.run_sequence(seq)
+        sequences, setting = _planned(self._config, stage), _setting(self._config, stage)
+        for seq in self._config.turns:
+            if seq > self._config.start:
+                await stage.clock.sleep_ns(int(self._config.interval_s * NS_PER_S))
+            records, fatal = await run_sequence(sequences, setting, seq)
             count(records[0], stage.measures)
             await stage.conclude(
                 records[0].label,
@@ -79,32 +83,58 @@ class Gate:
                 raise fatal
 
 
-def _baseline(stage: Stage) -> Baseline:
+async def run_sequence(
+    sequences: Sequences, setting: Setting, seq: int
+) -> tuple[list[SequenceRecord], FatalError | None]:
+    """Run one sequence to its end, or to the point where it could not go on.
+
+    Returns the record of the sequence, and that of a request that goes with it, if one does.
+    """
     # Loaded here: the first call does not wait for numpy.
-    from benchserver.scenarios.baseline.passes import Baseline
+    from benchserver.scenarios.baseline.passes import Passes
+
+    record, fatal = await Passes(setting, sequences.plan(seq)).run()
+    if fatal is not None or not sequences.probing.needs_equal_chunks(seq):
+        return [record], fatal
+    aside, fatal = await Passes(setting, sequences.plan_aside(seq)).run()
+    return [record, aside], fatal
+
+
+def _setting(config: BaselineConfig, stage: Stage) -> Setting:
+    from collections import deque
+
+    from benchserver.scenarios.baseline.passes import Setting
+    from benchserver.scenarios.proof import Prover
 
     crew = stage.crew
-    return Baseline(
-        stage.config,
-        chunk_tokens=crew.geometry.chunk_tokens,
-        nonce=stage.nonce,
-        workers=crew.workers,
-        desk=crew.desk,
-        keys=crew.keys,
-        http=stage.met.http,
-        cross_check=crew.cross_check,
-        probing=_probing(stage),
+    prover = Prover(
+        crew.workers,
+        stage.met.http if crew.cross_check else None,
+        stage.threads,
+        sources=() if config.expect_warm else stage.config.writers,
+        geometry=crew.geometry,
+    )
+    return Setting(stage=stage, config=config, prover=prover, past=deque(maxlen=_REMEMBERED))
+
+
+def _planned(config: BaselineConfig, stage: Stage) -> Sequences:
+    from benchserver.scenarios.baseline.sequences import Sequences
+
+    crew = stage.crew
+    return Sequences(
+        seed=config.seed,
+        geometry=crew.geometry,
         content_root=crew.content_root,
-        clock=stage.clock,
-        executor=stage.threads,
-        emit=stage.emit,
-        alive=stage.met.alive,
-        finishing=stage.finishing,
+        probing=_probing(config, stage),
+        blocks=lambda turn: tuple(
+            stage.config.block_plan(crew.geometry, turn=turn, rank=worker.rank)
+            for worker in crew.workers
+        ),
     )
 
 
-def _probing(stage: Stage) -> Probing:
-    config, geometry = stage.config, stage.crew.geometry
+def _probing(config: BaselineConfig, stage: Stage) -> Probing:
+    geometry = stage.crew.geometry
     return Probing(
         start=config.start,
         end=config.end,
@@ -117,14 +147,14 @@ def _probing(stage: Stage) -> Probing:
     )
 
 
-def _skipped(stage: Stage) -> dict[Check, str]:
+def _skipped(config: BaselineConfig, stage: Stage) -> dict[Check, str]:
     """Return the checks that the options leave out."""
     skipped: dict[Check, str] = {}
     if not stage.config.cross_check:
         skipped[DIGESTS] = "--no-http"
     elif not stage.crew.cross_check:
         skipped[DIGESTS] = "the server's digest API covers lmcache_driven workers alone"
-    if stage.config.expect_warm:
+    if config.expect_warm:
         for check in (STORE, VISIBILITY, WARM_LOOKUP, SOURCE):
             skipped[check] = "--expect-warm stores nothing"
     return skipped
