@@ -20,5 +20,6 @@ UNMIRRORED: dict[str, str] = {
     ),
     "benchserver/refserver/instance.py": "an interface: tested where it is implemented, in ops/",
     "benchserver/reporter.py": "an interface: tested where it is implemented, in report/",
+    "benchserver/refserver/tiers/config.py": "values: each scheme's is made in tiers/test_url.py",
 }
 """Place -> the reason, in a line."""

@@ -25,8 +25,8 @@ from benchserver.refserver.tiers.config import FsConfig
 from benchserver.refserver.tiers.fs.tier import FsTier
 from benchserver.refserver.tiers.tier import TierError, TierMissError
 from tests.benchserver.refserver.tiers.conformance import content, expect, expect_miss, get, key
-from tests.benchserver.refserver.tiers.fs_directory import bytes_in, file_of, files_in, opened
-from tests.benchserver.refserver.tiers.killed_writer import KEYS, NBYTES, payload, version_of
+from tests.benchserver.refserver.tiers.fs.directory import bytes_in, file_of, files_in, opened
+from tests.benchserver.refserver.tiers.fs.killed_writer import KEYS, NBYTES, payload, version_of
 
 pytestmark = pytest.mark.usefixtures("leak_free")
 
@@ -171,7 +171,7 @@ def kill_a_writer(
     directory: Path, first: int, delay_s: float, *, from_start: bool
 ) -> dict[int, int]:
     """Return the newest version of each key that was acknowledged before the kill."""
-    command = [sys.executable, "-m", "tests.benchserver.refserver.tiers.killed_writer"]
+    command = [sys.executable, "-m", "tests.benchserver.refserver.tiers.fs.killed_writer"]
     command += [str(directory), str(first)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None

@@ -17,7 +17,7 @@ from benchserver.refserver.tiers.fs.tier import FsTier
 from benchserver.refserver.tiers.keyname import key_bytes, name_of
 from benchserver.refserver.tiers.tier import TierError, TierMissError
 from tests.benchserver.refserver.tiers.conformance import content, expect, expect_miss, get, key
-from tests.benchserver.refserver.tiers.fs_directory import (
+from tests.benchserver.refserver.tiers.fs.directory import (
     bytes_in,
     file_of,
     files_in,

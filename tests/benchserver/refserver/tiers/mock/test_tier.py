@@ -15,12 +15,14 @@ import pytest
 from benchserver.clock import NS_PER_MS, Clock, VirtualClock
 from benchserver.refserver.tiers.config import GB, MockConfig
 from benchserver.refserver.tiers.mock import tier as mock
-from benchserver.refserver.tiers.mock.blobs import Blob, Blobs
+from benchserver.refserver.tiers.mock.blobs import Blob
 from benchserver.refserver.tiers.mock.tier import MockTier
 from benchserver.refserver.tiers.tier import TierError, TierMissError
 from tests.benchserver.refserver.tiers.conformance import content, expect, get, key
 
 KB = 1000
+
+
 CONFIG = MockConfig(
     capacity_bytes=GB,
     latency_ns=3 * NS_PER_MS,
@@ -337,25 +339,3 @@ async def test_without_data_reads_are_declared_unverifiable_and_depend_on_nothin
         assert tier._blobs.spare_bytes == 0
     async with opened(clock) as tier:
         assert tier.verifiable
-
-
-def test_buffers_are_used_again_and_their_number_is_bounded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("benchserver.refserver.tiers.mock.blobs.MAX_SPARE_BYTES", 2500)
-    blobs = Blobs()
-
-    def spare_after_dropping(*sizes: int) -> int:
-        for blob in [blobs.new(nbytes) for nbytes in sizes]:
-            blobs.drop(blob)
-        return blobs.spare_bytes
-
-    assert spare_after_dropping(1000) == 1000
-    blob = blobs.new(1000)
-    assert blobs.spare_bytes == 0
-    blobs.drop(blob)
-    assert blobs.new(1000).data is blob.data
-    assert spare_after_dropping(1000, 1000, 1000) == 2000, "no more than the limit"
-    assert spare_after_dropping(400) == 2400
-    assert spare_after_dropping(300) == 300, "other sizes go"
-    assert spare_after_dropping(2501) == 0

@@ -1,6 +1,6 @@
 """A process that writes to an fs tier until it is killed.
 
-    python -m tests.benchserver.refserver.tiers.killed_writer DIRECTORY FIRST
+    python -m tests.benchserver.refserver.tiers.fs.killed_writer DIRECTORY FIRST
 
 Each of its tasks writes versions FIRST, FIRST + 1, ... of its own keys, and prints key and
 version when a write was acknowledged.
