@@ -43,6 +43,10 @@ class ConnectionLostError(CallFailedError):
     """The connection ended while the call waited."""
 
 
+Ending = Reply | CallFailedError
+"""How a call ends."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     """What has become of a connection so far."""

@@ -16,8 +16,8 @@ from zmq.utils.monitor import parse_monitor_message
 
 from benchserver.client.connection import (
     BadAnswerError,
-    CallFailedError,
     ConnectionLostError,
+    Ending,
     NoAnswerError,
     Observer,
     Standing,
@@ -50,9 +50,6 @@ _TURN_FRAMES = 2000
 
 _MAX_MESSAGE_BYTES = 16 << 30
 """Bounds what a peer can make us allocate; an inline reply holds whole KV chunks."""
-
-Ending = Reply | CallFailedError
-"""How a call ends."""
 
 _FAILED_HANDSHAKES = (
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL

@@ -16,7 +16,11 @@ USED_ELSEWHERE: Mapping[str, str] = {
     "benchserver/cli/types.py::StrictFloat.convert": "click calls it",
     "benchserver/cli/types.py::StrictInt.convert": "click calls it",
     "benchserver/cli/types.py::Text.convert": "click calls it",
+    "benchserver/client/scripted.py::ScriptedConnector": "for tests, and for authors",
+    "benchserver/client/scripted.py::in_turn": "for tests, and for authors",
     "benchserver/clock.py::VirtualClock": "the clock of tests, beside the real one",
+    "benchserver/clock.py::VirtualClock.move_ns": "tests move it by hand",
+    "benchserver/clock.py::VirtualClock.until_asleep": "tests move it by hand",
     "benchserver/refserver/tiers/tier.py::TierStats.written_bytes": "/status shows all fields",
 }
 """Public names that nothing in the product uses by name."""
