@@ -227,6 +227,7 @@ ROOMS = {
     "cuda": {"errors", "shmnames"},
     "kv": {"cuda", "errors", "shmnames"},
     "history": {"kv"},
+    "line": {"history"},
     "config": {"errors", "geometry", "kv", "load", "options"},
     "check": {"errors", "history", "kv"},
     "stats": set[str](),
@@ -245,6 +246,7 @@ ROOMS = {
         "stage",
         "tasks",
         "stats",
+        "line",
     },
     "stage": {
         "check",
@@ -280,6 +282,7 @@ ROOMS = {
         "outlet",
         "result",
         "stats",
+        "line",
     },
     "selftest": {"clock", "errors", "options", "outlet", "refserver"},
     "cli": {

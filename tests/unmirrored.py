@@ -19,6 +19,7 @@ UNMIRRORED: dict[str, str] = {
         "rows of options: tests/benchserver/options/test_bench.py reads them all",
     ),
     "benchserver/refserver/instance.py": "an interface: tested where it is implemented, in ops/",
+    "benchserver/line.py": "values alone: tested where lines are made, in report/ and scenarios/",
     "benchserver/reporter.py": "an interface: tested where it is implemented, in report/",
     "benchserver/refserver/tiers/config.py": "values: each scheme's is made in tiers/test_url.py",
 }

@@ -108,11 +108,12 @@ def run_baseline(ctx: click.Context, options: Mapping[str, Any]) -> int:
 
     from benchserver.cli.reports import open_reports
     from benchserver.report.text import TextReporter, make_printer
+    from benchserver.scenarios.baseline.lines import WORDING
 
     with open_reports(options["json"], options["junit"], ending) as reports:
         output = Output(ending, to_stderr=reports.take_stdout)
         total = None if config.end is None else config.end - config.start
-        reporter = TextReporter(make_printer(total, output.outlet), quiet=options["quiet"])
+        reporter = TextReporter(make_printer(total, output.outlet), WORDING, quiet=options["quiet"])
         try:
             with ending.undoing(reporter.restore):
                 for text in [*_variables_used(ctx), *_overridden(options, config.spec)]:

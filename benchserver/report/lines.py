@@ -1,95 +1,25 @@
-"""Records and results as lines of text: pure.  A line is a text and the name of its style."""
+"""What every run has, as lines of text: findings, checks, latencies, the verdict.  Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from benchserver.check.verdict import Finding, Verdict
-from benchserver.history import (
-    EndRecord,
-    LookupRecord,
-    Outcome,
-    Step,
-    TransferRecord,
-)
+from benchserver.line import BAD, FAINT, GOOD, PLAIN, Line
 from benchserver.report.replay import replay_command
 from benchserver.result import RunResult
 from benchserver.stats.latency import LatencySummary
 
-PLAIN, GOOD, BAD, FAINT = "plain", "good", "bad", "faint"
 
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One line of output."""
-
-    text: str
-    style: str = PLAIN
-
-
-def step_line(label: str, step: Step) -> Line | None:
-    """Return the line for one step, or None for steps that have none of their own.
-
-    `label` is what lines call the step's sequence: `seq=3`.
-    """
-    describe = _STEP_LINES.get(type(step))
-    return None if describe is None else describe(label, step)
-
-
-_LOOKUP_NAMES: Mapping[str, str] = {
-    "cold": "LOOKUP cold:  ",
-    "warm": "LOOKUP warm:  ",
-    "partial": "LOOKUP again: ",
-    "salt": "LOOKUP salt:  ",
-    "model": "LOOKUP model: ",
-    "bounds": "LOOKUP short: ",
-}
-
-
-def _lookup_line(label: str, step: LookupRecord) -> Line:
-    name = _LOOKUP_NAMES[step.which]
-    if step.outcome is not Outcome.OK:
-        return Line(f"[{label}] {name}{step.reason}", BAD)
-    text = f"[{label}] {name}{step.hits}/{step.total} chunks hit ({step.latency_ns / 1e6:.2f} ms)"
-    if step.attempts > 1:
-        text += f", visible after {step.lag_ns / 1e6:.1f} ms and {step.attempts} lookups"
-    return Line(text, PLAIN if step.hits == step.expected else BAD)
-
-
-def _transfer_line(label: str, step: TransferRecord) -> Line:
-    verb = {"STORE": "stored", "RETRIEVE": "retrieved"}[step.name]
-    rank = f" (rank {step.rank})" if step.rank else ""
-    head = f"[{label}] {step.name + ':':<14}"
-    if step.outcome is not Outcome.OK:
-        return Line(f"{head}{step.reason}{rank}", BAD)
-    skip = f", without the first {step.skip_tokens} tokens" if step.skip_tokens else ""
-    return Line(f"{head}{step.chunks} chunks {verb}{skip} ({step.latency_ns / 1e6:.2f} ms){rank}")
-
-
-def _end_line(label: str, step: EndRecord) -> Line | None:
-    if step.outcome is Outcome.OK:
-        return None
-    return Line(f"[{label}] {step.name}: {step.reason}", BAD)
-
-
-_STEP_LINES: Mapping[type, Callable[[str, Any], Line | None]] = {
-    LookupRecord: _lookup_line,
-    TransferRecord: _transfer_line,
-    EndRecord: _end_line,
-}
-
-
-def verdict_on(label: str, findings: Sequence[Finding]) -> list[Line]:
+def verdict_on(label: str, findings: Sequence[Finding], *, proven: str) -> list[Line]:
     """Return the verdict on a unit of work: one line if it is proven, else one a cause.
 
     The same on several ranks is one line, and so is all that it did not come to.
     """
     bad = [finding for finding in findings if finding.verdict is not Verdict.VALID]
     if not bad:
-        return [Line(f"[{label}] CHECKSUM MATCH OK", GOOD)]
+        return [Line(f"[{label}] {proven}", GOOD)]
     causes = [finding for finding in bad if not finding.follows] or bad[:1]
     alike: dict[tuple[str, str], list[Finding]] = {}
     for finding in causes:
@@ -124,13 +54,13 @@ def _not_looked_at(checks: Iterable[str], count: int) -> str:
     return f"UNPROVEN {', '.join(checks)}: not looked at after that, {count} in all"
 
 
-def summary_lines(result: RunResult) -> list[Line]:
-    """Return the summary: counts, checks, latencies, rates, target, verdict."""
+def summary_lines(result: RunResult, units: str) -> list[Line]:
+    """Return the summary: counts of `units`, checks, latencies, rates, target, verdict."""
     if not _sequences(result):
         return verdict_lines(result)
     return [
         Line(""),
-        _count_line(result),
+        _count_line(result, units),
         *_check_lines(result),
         *_probe_lines(result),
         *_latency_lines(result),
@@ -140,10 +70,10 @@ def summary_lines(result: RunResult) -> list[Line]:
     ]
 
 
-def _count_line(result: RunResult) -> Line:
+def _count_line(result: RunResult, units: str) -> Line:
     stopped = " (interrupted)" if result.interrupted else ""
     return Line(
-        f"Sequences: {_sequences(result)} run, {result.sequences_ok} proven, "
+        f"{units}: {_sequences(result)} run, {result.sequences_ok} proven, "
         f"{result.sequences_failed} failed, "
         f"{result.sequences_unproven} unproven, in {result.wall_ns / 1e9:.2f} s{stopped}"
     )

@@ -7,18 +7,9 @@ from typing import Any, Protocol, TextIO, cast
 
 from benchserver.check.verdict import Finding
 from benchserver.history import Step
+from benchserver.line import BAD, FAINT, GOOD, PLAIN, Line, Wording
 from benchserver.outlet import SHOW_CURSOR, Outlet
-from benchserver.report.lines import (
-    BAD,
-    FAINT,
-    GOOD,
-    PLAIN,
-    Line,
-    step_line,
-    summary_lines,
-    verdict_lines,
-    verdict_on,
-)
+from benchserver.report.lines import summary_lines, verdict_lines, verdict_on
 from benchserver.result import RunResult
 
 _RICH_STYLES = {PLAIN: "", GOOD: "green", BAD: "bold red", FAINT: "dim"}
@@ -108,8 +99,10 @@ def make_printer(total: int | None, outlet: Outlet) -> Printer:
 class TextReporter:
     """Prints a run as it goes; `quiet` leaves only failures and the summary's end."""
 
-    def __init__(self, printer: Printer, *, quiet: bool) -> None:
+    def __init__(self, printer: Printer, wording: Wording, *, quiet: bool) -> None:
+        """`wording` is that of the scenario that runs."""
         self._printer = printer
+        self._wording = wording
         self._quiet = quiet
         self._done = 0
 
@@ -120,7 +113,7 @@ class TextReporter:
 
     def step(self, label: str, step: Step) -> None:
         """Print one step."""
-        line = step_line(label, step)
+        line = self._wording.describe(label, step)
         if line is not None and not self._quiet:
             self._printer.write(line)
 
@@ -128,12 +121,13 @@ class TextReporter:
         """Print the verdict on a unit of work."""
         self._done += 1
         self._printer.progress(self._done)
-        self._write(verdict_on(label, findings))
+        self._write(verdict_on(label, findings, proven=self._wording.proven))
 
     def finish(self, result: RunResult) -> None:
         """Print the summary."""
         self._printer.close()
-        for line in verdict_lines(result) if self._quiet else summary_lines(result):
+        told = verdict_lines(result) if self._quiet else summary_lines(result, self._wording.units)
+        for line in told:
             self._printer.write(line)
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from benchserver.check.run import RUN, new_ledger
 from benchserver.check.sessions import SESSIONS
 from benchserver.check.transfers import STORE
 from benchserver.check.verdict import (
+    Finding,
     Verdict,
     failed,
     not_looked_at,
@@ -23,23 +24,10 @@ from benchserver.check.verdict import (
 )
 from benchserver.config import RunConfig
 from benchserver.history import (
-    DigestRecord,
-    EndRecord,
-    EvidenceRecord,
-    LookupRecord,
-    Outcome,
     SequenceRecord,
-    Step,
-    TransferRecord,
 )
-from benchserver.kv.evidence import ABSENT
+from benchserver.line import BAD, FAINT, GOOD, PLAIN, Line
 from benchserver.report.lines import (
-    BAD,
-    FAINT,
-    GOOD,
-    PLAIN,
-    Line,
-    step_line,
     summary_lines,
     verdict_lines,
     verdict_on,
@@ -47,7 +35,7 @@ from benchserver.report.lines import (
 from benchserver.report.replay import replay_command
 from benchserver.result import RunResult, ServerFacts
 from benchserver.scenarios.baseline.checks import CHECKS
-from benchserver.scenarios.baseline.plan import EQUAL_CHUNKS, PROBES, Pass
+from benchserver.scenarios.baseline.plan import EQUAL_CHUNKS, PROBES
 from benchserver.scenarios.baseline.series import RATES, SEQUENCE, SERIES, count
 from benchserver.scenarios.baseline.series import STORE as STORE_SERIES
 from benchserver.stats.measures import Measures
@@ -57,118 +45,25 @@ GoodResult = Callable[..., RunResult]
 MakeConfig = Callable[..., RunConfig]
 
 
-def lookup(**changes: Any) -> LookupRecord:
-    fields: dict[str, Any] = {
-        "which": Pass.COLD,
-        "outcome": Outcome.OK,
-        "hits": 0,
-        "expected": 0,
-        "total": 2,
-        "began_ns": 0,
-        "ended_ns": 3_894_000,
-    }
-    return LookupRecord(**{**fields, **changes})
+def verdict_of(label: str, findings: Sequence[Finding]) -> list[Line]:
+    return verdict_on(label, findings, proven="ALL IS WELL")
 
 
-def transfer(**changes: Any) -> TransferRecord:
-    fields: dict[str, Any] = {
-        "name": "STORE",
-        "rank": 0,
-        "outcome": Outcome.OK,
-        "chunks": 2,
-        "total": 2,
-        "nbytes": 1,
-        "began_ns": 0,
-        "ended_ns": 63_712_000,
-        "replied_ns": 63_712_000,
-    }
-    return TransferRecord(**{**fields, **changes})
-
-
-@pytest.mark.parametrize(
-    ("step", "text", "style"),
-    [
-        (lookup(), "[seq=0] LOOKUP cold:  0/2 chunks hit (3.89 ms)", PLAIN),
-        (
-            lookup(which=Pass.WARM, hits=2, expected=2, ended_ns=2_730_000),
-            "[seq=0] LOOKUP warm:  2/2 chunks hit (2.73 ms)",
-            PLAIN,
-        ),
-        (
-            lookup(which=Pass.WARM, hits=2, expected=2, attempts=4, stored_ns=-8_446_000),
-            "[seq=0] LOOKUP warm:  2/2 chunks hit (3.89 ms), visible after 12.3 ms and 4 lookups",
-            PLAIN,
-        ),
-        (lookup(hits=1), "[seq=0] LOOKUP cold:  1/2 chunks hit (3.89 ms)", BAD),
-        (
-            lookup(outcome=Outcome.UNKNOWN, reason="LOOKUP: no answer within 10 s"),
-            "[seq=0] LOOKUP cold:  LOOKUP: no answer within 10 s",
-            BAD,
-        ),
-        (transfer(), "[seq=0] STORE:        2 chunks stored (63.71 ms)", PLAIN),
-        (transfer(rank=3), "[seq=0] STORE:        2 chunks stored (63.71 ms) (rank 3)", PLAIN),
-        (
-            transfer(name="RETRIEVE", ended_ns=53_150_000),
-            "[seq=0] RETRIEVE:     2 chunks retrieved (53.15 ms)",
-            PLAIN,
-        ),
-        (
-            lookup(which=Pass.PARTIAL, hits=2, expected=2, ended_ns=2_730_000),
-            "[seq=0] LOOKUP again: 2/2 chunks hit (2.73 ms)",
-            PLAIN,
-        ),
-        (
-            transfer(name="RETRIEVE", ended_ns=53_150_000, skip_tokens=40, rank=1),
-            "[seq=0] RETRIEVE:     2 chunks retrieved, without the first 40 tokens (53.15 ms) "
-            "(rank 1)",
-            PLAIN,
-        ),
-        (
-            transfer(name="RETRIEVE", rank=1, outcome=Outcome.FAIL, reason="answered False"),
-            "[seq=0] RETRIEVE:     answered False (rank 1)",
-            BAD,
-        ),
-        (
-            EndRecord(
-                name="END_SESSION",
-                request_id="r",
-                outcome=Outcome.UNKNOWN,
-                began_ns=0,
-                ended_ns=1,
-                reason="no answer",
-            ),
-            "[seq=0] END_SESSION: no answer",
-            BAD,
-        ),
-    ],
-)
-def test_lines_of_steps(step: Step, text: str, style: str) -> None:
-    assert step_line("seq=0", step) == Line(text, style)
-
-
-@pytest.mark.parametrize(
-    "step",
-    [
-        EndRecord(name="END_SESSION", request_id="r", outcome=Outcome.OK, began_ns=0, ended_ns=1),
-        EvidenceRecord(rank=0, content=ABSENT, canaries=ABSENT),
-        DigestRecord(rank=0, leg="source", outcome=Outcome.OK, ours=(), server=()),
-    ],
-)
-def test_steps_without_a_line(step: Step) -> None:
-    assert step_line("seq=0", step) is None
+def summed_up(result: RunResult) -> list[Line]:
+    return summary_lines(result, "Sequences")
 
 
 def test_the_verdict_on_a_sequence(good_sequence: GoodSequence) -> None:
     record = good_sequence(seq=12)
-    assert verdict_on(record.label, [passed(STORE), passed(CONTENT)]) == [
-        Line("[seq=12] CHECKSUM MATCH OK", GOOD)
+    assert verdict_of(record.label, [passed(STORE), passed(CONTENT)]) == [
+        Line("[seq=12] ALL IS WELL", GOOD)
     ]
     findings = [
         passed(STORE),
         failed(CONTENT, "seq=12 rank=0: CHECKSUM MISMATCH"),
         unproven(DIGESTS, "seq=12 rank=0: HTTP 500"),
     ]
-    assert verdict_on(record.label, findings) == [
+    assert verdict_of(record.label, findings) == [
         Line("[seq=12] FAILED content: seq=12 rank=0: CHECKSUM MISMATCH", BAD),
         Line("[seq=12] UNPROVEN digests: seq=12 rank=0: HTTP 500", BAD),
     ]
@@ -184,13 +79,13 @@ def test_one_cause_is_one_line(good_sequence: GoodSequence) -> None:
         not_looked_at(SESSIONS, "seq=3: no session was ended"),
     ]
     cause = lost.format(0)
-    assert verdict_on(good_sequence().label, findings) == [
+    assert verdict_of(good_sequence().label, findings) == [
         Line(f"[seq=3] UNPROVEN store: {cause} (the same on 7 more ranks)", BAD),
         Line(f"[seq=3] FAILED store: {lost.format(9)}", BAD),
         Line("[seq=3] UNPROVEN content, sessions: not looked at after that, 9 in all", BAD),
     ]
     # Where nothing says why, the first of them is shown.
-    assert verdict_on(good_sequence().label, findings[-2:]) == [
+    assert verdict_of(good_sequence().label, findings[-2:]) == [
         Line("[seq=3] UNPROVEN content: seq=3 rank=7: nobody could", BAD),
         Line("[seq=3] UNPROVEN sessions: not looked at after that, 1 in all", BAD),
     ]
@@ -201,11 +96,11 @@ def test_what_only_follows_is_one_line_of_the_summary(good_result: GoodResult) -
     result.ledger.add([not_looked_at(STORE, "rank=0: STORE did not happen")] * 8)
     result.ledger.add([not_looked_at(CONTENT, "nobody"), failed(CONTENT, "bad")])
     assert result.ledger.verdict() is Verdict.INVALID
-    texts = [line.text for line in summary_lines(result)]
+    texts = [line.text for line in summed_up(result)]
     assert texts[-4:-2] == ["content: bad", "UNPROVEN store: not looked at after that, 8 in all"]
     lone = good_result()
     lone.ledger.add([not_looked_at(STORE, "rank=0: STORE did not happen")] * 8)
-    texts = [line.text for line in summary_lines(lone)]
+    texts = [line.text for line in summed_up(lone)]
     assert texts[-3] == "store: rank=0: STORE did not happen"
     assert texts[-2].startswith("RESULT: UNPROVEN (exit 1)")
 
@@ -240,7 +135,7 @@ run                    1         0         0
 Probes, in how many sequences: equal_chunks 1, reused_source 1, partial 1, isolation 1, bounds 1"""
 
 
-@pytest.mark.parametrize("lines_of", [summary_lines, verdict_lines])
+@pytest.mark.parametrize("lines_of", [summed_up, verdict_lines])
 @pytest.mark.parametrize("bad", [False, True])
 def test_what_was_owed_and_not_made_is_named_with_its_reason(
     good_result: GoodResult, lines_of: Callable[[RunResult], list[Line]], bad: bool
@@ -256,7 +151,7 @@ def test_what_was_owed_and_not_made_is_named_with_its_reason(
 
 
 def test_the_summary_of_a_good_run(good_result: GoodResult, good_sequence: GoodSequence) -> None:
-    lines = summary_lines(good_result(measures=measured(good_sequence())))
+    lines = summed_up(good_result(measures=measured(good_sequence())))
     assert "\n".join(line.text for line in lines) == (
         f"""
 Sequences: 2 run, 2 proven, 0 failed, 0 unproven, in 1.23 s
@@ -283,7 +178,7 @@ def test_latencies_that_are_longer_than_counted_are_said_to_be(
     measures.latencies[STORE_SERIES].add_censored(2_000_000)
     measures.latencies[STORE_SERIES].add(2 * 3_600 * 1_000_000_000)
     measures.latencies[SEQUENCE].add_censored(12_000_000)
-    lines = [line.text for line in summary_lines(good_result(measures=measures))]
+    lines = [line.text for line in summed_up(good_result(measures=measures))]
     store = next(line for line in lines if line.startswith("STORE  "))
     assert store.endswith("(1 without an answer, 1 over an hour: they took longer than counted)")
     wall = next(line for line in lines if line.startswith("sequence wall"))
@@ -295,7 +190,7 @@ def test_the_summary_of_a_bad_run(good_result: GoodResult) -> None:
     result = good_result(sequences_ok=1, sequences_failed=1, interrupted=True)
     result.ledger.add([failed(CONTENT, "first"), failed(CONTENT, "second")])
     result.ledger.add([unproven(DIGESTS, "HTTP 500")])
-    lines = summary_lines(result)
+    lines = summed_up(result)
     texts = [line.text for line in lines]
     assert texts[1] == ("Sequences: 2 run, 1 proven, 1 failed, 0 unproven, in 1.23 s (interrupted)")
     assert Line("content                1         2         0", BAD) in lines
@@ -314,19 +209,19 @@ def test_checks_that_did_not_run(good_result: GoodResult) -> None:
     ledger = new_ledger(CHECKS, PROBES)
     ledger.add(passed(check) for check in ledger.tallies if check not in (DIGESTS, RESIDUE))
     ledger.skip(DIGESTS, "--no-http")
-    lines = summary_lines(good_result(ledger=ledger))
+    lines = summed_up(good_result(ledger=ledger))
     assert Line("digests       not evaluated: --no-http", FAINT) in lines
     assert Line("residue                0         0         0  (never run)", BAD) in lines
     assert lines[-2].text.startswith("RESULT: UNPROVEN (exit 1)")
     ledger.skip(RESIDUE, "x")
-    assert summary_lines(good_result(ledger=ledger))[-1].text.startswith("RESULT: PASS")
+    assert summed_up(good_result(ledger=ledger))[-1].text.startswith("RESULT: PASS")
 
 
 def test_a_run_without_a_sequence_has_no_figures(good_result: GoodResult) -> None:
     ledger = new_ledger(CHECKS, PROBES)
     ledger.add([failed(RUN, "cannot reach the server")])
     result = good_result(ledger=ledger, sequences_ok=0)
-    assert summary_lines(result) == [
+    assert summed_up(result) == [
         Line("run: cannot reach the server", BAD),
         Line("RESULT: FAIL (exit 1)", BAD),
         Line(f"Replay: {replay_command(result)}"),
@@ -352,11 +247,16 @@ def test_every_report_says_what_its_target_was(
     good_result: GoodResult, changes: dict[str, Any], target: str
 ) -> None:
     server: ServerFacts = replace(good_result().server, **changes)
-    texts = [line.text for line in summary_lines(good_result(server=server))]
+    texts = [line.text for line in summed_up(good_result(server=server))]
     assert f"Target: {target}" in texts
 
 
 def test_a_run_on_gpus_says_so(good_result: GoodResult, make_config: MakeConfig) -> None:
-    texts = [line.text for line in summary_lines(good_result(config=make_config(mode="gpu")))]
+    texts = [line.text for line in summed_up(good_result(config=make_config(mode="gpu")))]
     target = "Target: LMCache MP server 0.5.6-g3e11e108, lmcache_driven over handle"
     assert f"{target}, KV in GPU memory" in texts
+
+
+def test_counts_are_of_what_the_scenario_says(good_result: GoodResult) -> None:
+    text = summary_lines(good_result(), "Round trips")[1].text
+    assert text == "Round trips: 2 run, 2 proven, 0 failed, 0 unproven, in 1.23 s"

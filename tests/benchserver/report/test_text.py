@@ -13,10 +13,11 @@ from benchserver.check.content import CONTENT
 from benchserver.check.transfers import STORE
 from benchserver.check.verdict import failed, passed
 from benchserver.history import EndRecord, Outcome, SequenceRecord
+from benchserver.line import BAD, FAINT, GOOD, PLAIN, Line
 from benchserver.outlet import outlet_for
-from benchserver.report.lines import BAD, FAINT, GOOD, PLAIN, Line
 from benchserver.report.text import PlainPrinter, RichPrinter, TextReporter, make_printer
 from benchserver.result import RunResult
+from benchserver.scenarios.baseline.lines import WORDING
 
 GoodSequence = Callable[..., SequenceRecord]
 GoodResult = Callable[..., RunResult]
@@ -55,7 +56,7 @@ LOST = EndRecord(
 
 def test_everything_is_told(good_sequence: GoodSequence, good_result: GoodResult) -> None:
     printer = Recorder()
-    reporter = TextReporter(printer, quiet=False)
+    reporter = TextReporter(printer, WORDING, quiet=False)
     record = good_sequence()
     reporter.note("Connecting")
     for step in record.steps:
@@ -87,7 +88,7 @@ def test_quiet_tells_of_a_good_run_in_one_line(
     good_sequence: GoodSequence, good_result: GoodResult
 ) -> None:
     printer = Recorder()
-    reporter = TextReporter(printer, quiet=True)
+    reporter = TextReporter(printer, WORDING, quiet=True)
     record = good_sequence()
     reporter.note("Connecting")
     for step in record.steps:
@@ -103,7 +104,7 @@ def test_quiet_tells_of_failures_and_how_to_replay_them(
     good_sequence: GoodSequence, good_result: GoodResult
 ) -> None:
     printer = Recorder()
-    reporter = TextReporter(printer, quiet=True)
+    reporter = TextReporter(printer, WORDING, quiet=True)
     reporter.step("seq=3", LOST)
     reporter.concluded(good_sequence().label, [passed(STORE), failed(CONTENT, "bad")])
     result = good_result()
@@ -117,7 +118,7 @@ def test_quiet_tells_of_failures_and_how_to_replay_them(
 
 def test_close_without_a_result() -> None:
     printer = Recorder()
-    TextReporter(printer, quiet=False).close()
+    TextReporter(printer, WORDING, quiet=False).close()
     assert printer.closed == 1
 
 
