@@ -2,8 +2,8 @@
 
 Python joins the threads of executors before it exits, and a thread that loads torch, allocates GPU
 memory or compiles a kernel cannot be told to stop: then the process leaves by os._exit.  What must
-be undone even then (names, a child process) is known here.  Handlers of signals stay ours until
-nothing is left to be spoiled; asyncio's own would go with its loop.
+be undone even then (names, a child process) is told to an `Ending`.  Handlers of signals stay ours
+until nothing is left to be spoiled; asyncio's own would go with its loop.
 
 Signals come in the main thread, between any two steps of it: a handler takes no lock.
 """
@@ -14,7 +14,6 @@ import atexit
 import contextlib
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -61,6 +60,7 @@ class Ending:
         """The run has ended: a first signal changes nothing any more."""
         self._on_first: Callable[[], object] = self._end_before
         self._undo: list[Callable[[], object]] = []
+        self._last: list[Callable[[], object]] = []
         self._idle: list[Callable[[float], bool]] = []
 
     def install(self) -> None:
@@ -110,7 +110,7 @@ class Ending:
 
     def seconds_left(self, default_s: float) -> float:
         """Return how long something may take that has `default_s` if no signal has come."""
-        if self._asked_s is None:
+        if self._asked_s is None or self._patient:
             return default_s
         return max(0.0, min(default_s, self._asked_s + _WITHIN_S - self._now_s()))
 
@@ -145,15 +145,20 @@ class Ending:
         finally:
             self._undo.remove(undo)
 
+    def undo_last(self, undo: Callable[[], object]) -> None:
+        """From now on, let an end at once call `undo`, after all that `undoing` knows."""
+        self._last.append(undo)
+
     def watch(self, idle_within: Callable[[float], bool]) -> None:
         """Know of threads; `idle_within(seconds)` waits for them, and tells whether all ended."""
         self._idle.append(idle_within)
 
-    def end(self, code: int) -> None:
-        """Return if Python can end the process by itself, else end it here with `code`."""
+    def end(self, code: int, say: Callable[[], object] = lambda: None) -> None:
+        """Return if Python can end the process by itself; else `say`, and end it with `code`."""
         within_s = _ASKED_THREADS_WITHIN_S if self.asked else _THREADS_WITHIN_S
         deadline_s = self._now_s() + self.seconds_left(within_s)
         if not all(idle(max(0.0, deadline_s - self._now_s())) for idle in self._idle):
+            say()
             self._leave(code)
 
     @contextlib.contextmanager
@@ -170,18 +175,11 @@ class Ending:
         self._leave(EXIT_FAILED)
 
     def _leave(self, code: int) -> None:
-        for undo in [*reversed(self._undo), _remove_names]:
+        for undo in [*reversed(self._undo), *self._last]:
             # Whatever fails here, the rest has to be done.
             with contextlib.suppress(Exception):
                 undo()
         self._leave_process(code)
-
-
-def _remove_names() -> None:
-    # A process that never loaded it has no such names; an import in a handler could wait for ever.
-    module = sys.modules.get("benchserver.cuda.mark")
-    if module is not None:
-        module.remove_own_files()
 
 
 def _ignore_signals() -> None:

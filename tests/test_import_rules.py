@@ -253,6 +253,7 @@ ROOMS = {
         "client",
         "clock",
         "config",
+        "cuda",
         "ending",
         "errors",
         "geometry",

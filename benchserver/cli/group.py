@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from contextlib import suppress
 from typing import Any
 
@@ -46,7 +47,11 @@ class OneLineGroup(click.Group):
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run, and exit the process with the documented code, whatever threads still do."""
         ending = kwargs.setdefault("obj", Ending())
-        code = self._code(*args, **kwargs)
+        try:
+            code = self._code(*args, **kwargs)
+        except Exception:
+            ending.end(EXIT_FAILED, say=traceback.print_exc)
+            raise
         ending.end(code)
         sys.exit(code)
 

@@ -68,10 +68,12 @@ def run_server(options: Mapping[str, Any], ending: Ending) -> int:
     """
     import asyncio
 
+    from benchserver.cuda import mark
     from benchserver.refserver.gpu.runtime import must_leave_at_once
 
     config = server_config(options)
     output, log = Output(ending), outlet_for(sys.stderr)
+    ending.undo_last(mark.remove_own_files)
     # Python would wait for threads that are stuck in CUDA or load torch.
     ending.watch(lambda _: not must_leave_at_once())
     with ending.installed():

@@ -7,6 +7,7 @@ import threading
 
 from benchserver.clock import RealClock
 from benchserver.config import RunConfig
+from benchserver.cuda import mark
 from benchserver.ending import Ending
 from benchserver.reporter import Reporter
 from benchserver.result import RunResult
@@ -26,6 +27,7 @@ def run_to_end(
     The first signal asks for a clean end, the second leaves at once (exit code 1), still removing
     our names from /dev/shm.  Threads of the run may be at work still: `ending` watches them.
     """
+    ending.undo_last(mark.remove_own_files)
     with ending.installed():
         # Not asyncio.run: it would wait for the threads that resolve names.
         loop = asyncio.new_event_loop()

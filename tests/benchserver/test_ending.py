@@ -89,6 +89,7 @@ def test_a_patient_one_is_ended_by_no_other_signal(stage: Stage) -> None:
         for _ in range(3):
             stage.ending.on_signal()
             stage.now_s += 1
+        assert stage.ending.seconds_left(10) == 10
     stage.ending.on_signal()
     assert stage.done == ["stop"]
 
@@ -149,12 +150,19 @@ def test_threads_that_go_on_do_not_hold_up_the_end(stage: Stage, asked: bool) ->
         if asked:
             stage.ending.on_signal()
         stage.ending.watch(lambda seconds: True)
-        stage.ending.end(3)
+        stage.ending.end(3, say=lambda: stage.done.append("said"))
         assert stage.done == []
         stage.ending.watch(idle_within)
-        stage.ending.end(3)
-    assert stage.done == [3]
+        stage.ending.end(3, say=lambda: stage.done.append("said"))
+    assert stage.done == ["said", 3]
     assert waited == [0.5 if asked else 2.0]
+
+
+def test_what_is_undone_last_is_undone_after_all_else(stage: Stage) -> None:
+    stage.ending.undo_last(lambda: stage.done.append("last"))
+    with stage.ending.undoing(lambda: stage.done.append("first")):
+        stage.ending.on_signal()
+    assert stage.done == ["first", "last", 1]
 
 
 def test_names_go_with_an_end_at_once(
@@ -162,6 +170,7 @@ def test_names_go_with_an_end_at_once(
 ) -> None:
     monkeypatch.setattr(shmnames, "SHM_DIR", tmp_path)
     monkeypatch.setattr(mark, "_mark", None)
+    stage.ending.undo_last(mark.remove_own_files)
     mark.place()
     pages = [
         mapped(tmp_path / name)
