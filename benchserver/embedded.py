@@ -1,4 +1,4 @@
-"""The embedded server as a child process on free loopback ports, for `--embedded`.
+"""The embedded server as a child process on free loopback ports: how it is started and stopped.
 
 The child stops when its standard input ends, so it goes with us even after SIGKILL.
 """
@@ -12,9 +12,11 @@ import selectors
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
 
 from benchserver.ending import Ending
 from benchserver.errors import BEFORE, FatalError, one_line
@@ -46,6 +48,37 @@ class EmbeddedServer:
     http_url: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long a child may take until it is ready, and until it has ended, in seconds."""
+
+    ready_s: float
+    stop_s: float
+
+
+def serve_command(*options: str) -> list[str]:
+    """Return the command of a server that takes free ports, says which, and ends with its stdin."""
+    command = [sys.executable, "-m", "benchserver", "serve", "--port", "0", "--http-port", "0"]
+    return [*command, "--stop-with-stdin", *options]
+
+
+def own_environment() -> dict[str, str]:
+    """Return our environment without the variables that set options."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("BENCH_SERVER_")}
+
+
+def server_in(line: bytes) -> EmbeddedServer | None:
+    """Return where a server listens that says so in this line, a JSON map, or None."""
+    try:
+        ports = json.loads(line)
+        rpc_port, http_port = int(ports["rpc_port"]), int(ports["http_port"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return EmbeddedServer(
+        rpc_url=f"tcp://127.0.0.1:{rpc_port}", http_url=f"http://127.0.0.1:{http_port}"
+    )
+
+
 def embedded_l1_bytes(spec: ShapeSpec, tp_size: int, num_tokens: int) -> int:
     """Return the size of its L1: room for a few sequences."""
     return max(_MIN_L1_BYTES, 4 * token_bytes(spec) * num_tokens * tp_size)
@@ -65,26 +98,47 @@ def embedded_server(
     for meanwhile.  While this lasts a first signal is noted there, and a second kills the child.
     """
     l1_bytes = embedded_l1_bytes(spec, tp_size, num_tokens)
-    command = [sys.executable, "-m", "benchserver", "serve", "--port", "0", "--http-port", "0"]
-    command += ["--l1-size-gb", f"{l1_bytes / _GIB:.9f}", "--stop-with-stdin"]
-    if gpu:
-        command.append("--gpu")
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("BENCH_SERVER_")}
+    options = ["--l1-size-gb", f"{l1_bytes / _GIB:.9f}", *(["--gpu"] if gpu else [])]
+    patience = Patience(
+        ready_s=_GPU_READY_WITHIN_S if gpu else _READY_WITHIN_S,
+        stop_s=_GPU_STOP_WITHIN_S if gpu else _STOP_WITHIN_S,
+    )
     ending = ending or Ending()
-    with ending.asking():
-        # A session of its own: Ctrl-C on the terminal must reach us, not it.
-        child = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-            env=environment,
-        )
-        with ending.undoing(child.kill):
-            try:
-                yield _await_ready(child, ending, _GPU_READY_WITHIN_S if gpu else _READY_WITHIN_S)
-            finally:
-                _stop(child, ending, _GPU_STOP_WITHIN_S if gpu else _STOP_WITHIN_S)
+    with ending.asking(), running_server(options, patience, ending=ending) as (server, _):
+        yield server
+
+
+@contextmanager
+def running_server(
+    options: Sequence[str],
+    patience: Patience,
+    *,
+    ending: Ending | None = None,
+    stderr: IO[bytes] | None = None,
+    folder: Path | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> Iterator[tuple[EmbeddedServer, subprocess.Popen[bytes]]]:
+    """Start a server with these options, and stop it at the end, if it has not ended by then.
+
+    `variables` are added to its environment, `folder` is the one that it runs in.  FatalError if
+    it does not start, or if `ending` is asked for meanwhile, which kills it at an end at once.
+    """
+    ending = ending or Ending()
+    # A session of its own: Ctrl-C on the terminal must reach us, not it.
+    child = subprocess.Popen(
+        serve_command(*options),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        cwd=folder,
+        start_new_session=True,
+        env={**own_environment(), **(variables or {})},
+    )
+    with ending.undoing(child.kill):
+        try:
+            yield _await_ready(child, ending, patience.ready_s), child
+        finally:
+            _stop(child, ending, patience.stop_s)
 
 
 def _await_ready(child: subprocess.Popen[bytes], ending: Ending, within_s: float) -> EmbeddedServer:
@@ -104,24 +158,12 @@ def _await_ready(child: subprocess.Popen[bytes], ending: Ending, within_s: float
             said += data
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
-                if server := _ports_in(line):
+                if server := server_in(line):
                     return server
             if not data or len(said) > _MAX_SAID_BYTES:
                 shown = one_line(said[:_MAX_SAID_BYTES].decode("utf-8", "replace"), 120)
                 raise FatalError(f"the embedded server did not start: it said {shown or 'nothing'}")
     raise FatalError(f"the embedded server was not ready within {within_s:g} s")
-
-
-def _ports_in(line: bytes) -> EmbeddedServer | None:
-    """Return where a server listens that says so in this line, or None."""
-    try:
-        ports = json.loads(line)
-        rpc_port, http_port = int(ports["rpc_port"]), int(ports["http_port"])
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return None
-    return EmbeddedServer(
-        rpc_url=f"tcp://127.0.0.1:{rpc_port}", http_url=f"http://127.0.0.1:{http_port}"
-    )
 
 
 def _stop(child: subprocess.Popen[bytes], ending: Ending, within_s: float) -> None:

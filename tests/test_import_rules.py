@@ -285,7 +285,7 @@ ROOMS = {
         "stats",
         "line",
     },
-    "selftest": {"clock", "errors", "options", "outlet", "refserver"},
+    "selftest": {"clock", "embedded", "errors", "options", "outlet", "refserver"},
     "cli": {
         "check",
         "scenarios",

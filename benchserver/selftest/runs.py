@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import secrets
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchserver.clock import NS_PER_S, Clock
+from benchserver.embedded import EmbeddedServer, own_environment, serve_command, server_in
 from benchserver.errors import FatalError, one_line
 from benchserver.outlet import SecondsLeft, all_of_them
 from benchserver.refserver.config import POOL_PREFIX
@@ -75,8 +75,7 @@ GPU = Setup(mode="gpu", ready_s=120.0, run_s=240.0, stop_s=20.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Server:
-    rpc_url: str
-    http_url: str
+    at: EmbeddedServer
     process: Process
 
 
@@ -141,14 +140,13 @@ async def _run_both(number: int, case: Case, setup: Setup) -> Ended:
 async def _serving(number: int, case: Case, folder: Path, setup: Setup) -> AsyncIterator[_Server]:
     # No other self-test has it, in a container with a pid like ours either: it is removed below.
     pool = f"selftest-{secrets.token_hex(8)}-{number}" if case.transport == SHM else ""
-    words = ["serve", "--port", "0", "--http-port", "0", "--stop-with-stdin"]
-    words += ["--l1-size-gb", L1_GB, "--shm-name", pool]
-    words += ["--gpu"] if setup.mode == "gpu" else []
-    options = [word.replace(FOLDER, urllib.parse.quote(str(folder))) for word in case.serve]
-    words += [*options, *(("--fault", case.switch) if case.switch else ())]
+    options = ["--l1-size-gb", L1_GB, "--shm-name", pool]
+    options += ["--gpu"] if setup.mode == "gpu" else []
+    options += [word.replace(FOLDER, urllib.parse.quote(str(folder))) for word in case.serve]
+    options += ["--fault", case.switch] if case.switch else []
     log = folder / "server.log"
     with log.open("wb") as errors:
-        process = await _start(words, stdin=PIPE, stderr=errors.fileno())
+        process = await _start(serve_command(*options), stdin=PIPE, stderr=errors.fileno())
     try:
         yield await _ready(process, log, setup.ready_s)
     finally:
@@ -158,18 +156,14 @@ async def _serving(number: int, case: Case, folder: Path, setup: Setup) -> Async
                 (_SHM_DIR / (POOL_PREFIX + pool)).unlink()
 
 
-async def _start(words: Sequence[str], *, stdin: int, stderr: int) -> Process:
-    """Start our own command; in a session of its own, so that Ctrl-C reaches us alone."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("BENCH_SERVER_")}
+async def _start(command: Sequence[str], *, stdin: int, stderr: int) -> Process:
+    """Start a command of ours; in a session of its own, so that Ctrl-C reaches us alone."""
     return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "benchserver",
-        *words,
+        *command,
         stdin=stdin,
         stdout=PIPE,
         stderr=stderr,
-        env=environment,
+        env=own_environment(),
         start_new_session=True,
         limit=_MAX_OUTPUT_BYTES,
     )
@@ -178,31 +172,31 @@ async def _start(words: Sequence[str], *, stdin: int, stderr: int) -> Process:
 async def _ready(process: Process, log: Path, within_s: float) -> _Server:
     assert process.stdout is not None
     try:
-        rpc_port, http_port = await asyncio.wait_for(_ports(process.stdout), within_s)
-    except (asyncio.TimeoutError, TimeoutError, ValueError) as error:
+        at = await asyncio.wait_for(_where(process.stdout), within_s)
+    except (asyncio.TimeoutError, TimeoutError):
+        at = None
+    if at is None:
         raise FatalError(
             f"the embedded server did not start; it said: {one_line(_tail(log)) or 'nothing'}"
-        ) from error
-    return _Server(
-        rpc_url=f"tcp://127.0.0.1:{rpc_port}",
-        http_url=f"http://127.0.0.1:{http_port}",
-        process=process,
-    )
+        )
+    return _Server(at=at, process=process)
 
 
-async def _ports(stdout: asyncio.StreamReader) -> tuple[int, int]:
-    """Read lines until one says where a server listens; ValueError if none does.
+async def _where(stdout: asyncio.StreamReader) -> EmbeddedServer | None:
+    """Read lines until one says where a server listens; None if none does, or a line is too long.
 
     torch, or what it loads, prints lines of its own at times.
     """
     for _ in range(_MAX_LINES_BEFORE):
-        line = await stdout.readline()
-        with contextlib.suppress(ValueError, TypeError, KeyError):
-            ports = json.loads(line)
-            return int(ports["rpc_port"]), int(ports["http_port"])
+        try:
+            line = await stdout.readline()
+        except ValueError:
+            return None
+        if at := server_in(line):
+            return at
         if not line:
             break
-    raise ValueError("no line with ports")
+    return None
 
 
 def _tail(log: Path) -> str:
@@ -232,7 +226,8 @@ async def _bench(
     server: _Server, case: Case, options: Sequence[str], report: Path, setup: Setup
 ) -> Ended:
     mode = "lmcache_driven" if case.transport == HANDLE else "engine_driven"
-    words = ["--mode", setup.mode, "--rpc-url", server.rpc_url, "--url", server.http_url]
+    words = [sys.executable, "-m", "benchserver", "--mode", setup.mode]
+    words += ["--rpc-url", server.at.rpc_url, "--url", server.at.http_url]
     words += ["--kvcache-shape-spec", SPEC, "--seed", str(SEED), "--json", str(report)]
     words += ["--end", "2", "--interval", "0", "--transfer-mode", mode]
     # The default of one mode, and not of the other; the embedded server has no trouble with it.
@@ -295,7 +290,7 @@ async def _fired(server: _Server) -> int:
 
 async def _ask(server: _Server, path: str, body: Any = None) -> Any:
     """GET a document, or POST a body; raises OSError or ValueError."""
-    url = server.http_url + path
+    url = server.at.http_url + path
     return await asyncio.get_running_loop().run_in_executor(None, _ask_now, url, body)
 
 

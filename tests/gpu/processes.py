@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchserver.embedded import own_environment
 from benchserver.kv.gpu.requirements import device_count
-from tests.mitm.bench import ROOT, Ended, await_bench, bench_environment
+from tests.mitm.bench import ROOT, Ended, await_bench
 from tests.mitm.running import Urls
 
 ASK_WITHIN_S = 90.0
@@ -67,7 +68,7 @@ def ask_devices(within_s: float = ASK_WITHIN_S) -> Devices:
             capture_output=True,
             text=True,
             timeout=within_s,
-            env=bench_environment(),
+            env=own_environment(),
         )
     except subprocess.TimeoutExpired as error:
         raise RuntimeError(f"torch did not name its devices within {within_s:g} s") from error
@@ -126,7 +127,7 @@ def start_gpu_bench(
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        env={**bench_environment(), "PYTHONUNBUFFERED": "1", **(environment or {})},
+        env={**own_environment(), "PYTHONUNBUFFERED": "1", **(environment or {})},
         start_new_session=True,
     )
 

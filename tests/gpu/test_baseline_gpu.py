@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from benchserver.embedded import own_environment
 from benchserver.kv.layout import place_tensors
 from shapespec import parse_shape_spec
 from tests.acceptance import assert_nothing_left, status_of
@@ -30,14 +31,7 @@ from tests.gpu.processes import (
     start_gpu_bench,
     used_mib,
 )
-from tests.mitm.bench import (
-    ROOT,
-    Ended,
-    assert_clean,
-    assert_proven,
-    await_bench,
-    bench_environment,
-)
+from tests.mitm.bench import ROOT, Ended, assert_clean, assert_proven, await_bench
 from tests.mitm.running import Urls
 from tests.mitm.servers import Server, embedded_server
 
@@ -297,7 +291,7 @@ def test_a_server_for_gpus_without_any_does_not_start() -> None:
         text=True,
         timeout=ASK_WITHIN_S,
         cwd=ROOT,
-        env={**bench_environment(), "CUDA_VISIBLE_DEVICES": ""},
+        env={**own_environment(), "CUDA_VISIBLE_DEVICES": ""},
     )
     assert ended.returncode == 1, ended
     assert len(ended.stderr.splitlines()) == 1, ended.stderr

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.mitm.bench import ROOT, bench_environment
+from benchserver.embedded import own_environment
+from tests.mitm.bench import ROOT
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(240)]
 
@@ -58,7 +59,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
         stderr=subprocess.STDOUT,
         text=True,
         cwd=ROOT,
-        env=bench_environment(),
+        env=own_environment(),
         start_new_session=True,
     )
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchserver.embedded import own_environment
 from tests.mitm.fault import Fault
 from tests.mitm.memory import SHM_DIR
 from tests.mitm.running import Urls
@@ -47,11 +47,6 @@ class Ended:
         )
 
 
-def bench_environment() -> dict[str, str]:
-    """Return our environment without the bench's own variables."""
-    return {k: v for k, v in os.environ.items() if not k.startswith("BENCH_SERVER_")}
-
-
 def start_bench(server: Urls, options: Sequence[str], report: Path) -> subprocess.Popen[str]:
     """Start a CPU run against the server."""
     command = [sys.executable, "-m", "benchserver", "--mode", "cpu", "--rpc-url", server.rpc_url]
@@ -63,7 +58,7 @@ def start_bench(server: Urls, options: Sequence[str], report: Path) -> subproces
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        env=bench_environment(),
+        env=own_environment(),
         start_new_session=True,
     )
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.mitm.bench import ROOT, SMALL_SPEC, assert_proven, bench_environment, run_bench
+from benchserver.embedded import own_environment
+from tests.mitm.bench import ROOT, SMALL_SPEC, assert_proven, run_bench
 from tests.mitm.servers import Server, embedded_server
 from tests.mooncake.master import Master, running_master
 from tests.real.serverprocess import free_ports
@@ -88,7 +89,7 @@ def test_what_cannot_be_reached_is_one_line_and_exit_1(master: Master, missing: 
     ended = subprocess.run(
         [*command, "--l1-size-gb", "0.0625", "--l2", url],
         cwd=ROOT,
-        env=bench_environment(),
+        env=own_environment(),
         capture_output=True,
         text=True,
         timeout=60,

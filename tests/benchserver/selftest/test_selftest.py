@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.mitm.bench import ROOT, bench_environment
+from benchserver.embedded import own_environment
+from tests.mitm.bench import ROOT
 from tests.mitm.memory import SHM_DIR
 
 WITHIN_S = 100.0
@@ -31,7 +32,7 @@ def start(*options: str, temporary: Path | None = None) -> subprocess.Popen[str]
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        env={**bench_environment(), **folder},
+        env={**own_environment(), **folder},
         start_new_session=True,
     )
 
@@ -105,7 +106,7 @@ def test_closed_output_is_no_traceback() -> None:
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        env=bench_environment(),
+        env=own_environment(),
         timeout=WITHIN_S,
         check=False,
     )

@@ -18,8 +18,9 @@ from typing import Any
 
 import pytest
 
+from benchserver.embedded import own_environment
 from benchserver.shmnames import SHM_DIR
-from tests.mitm.bench import ROOT, bench_environment, processes_of_session
+from tests.mitm.bench import ROOT, processes_of_session
 from tests.mitm.running import Urls
 from tests.mitm.servers import embedded_server
 
@@ -106,7 +107,7 @@ class Bench:
             stderr=subprocess.PIPE,
             text=True,
             cwd=ROOT,
-            env={**bench_environment(), "PYTHONPATH": str(path or "")},
+            env={**own_environment(), "PYTHONPATH": str(path or "")},
             start_new_session=True,
         )
         assert self.process.stderr is not None
@@ -190,7 +191,7 @@ def test_a_reader_that_stops_does_not_hold_up_the_end(server: Urls, report: Path
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        env=bench_environment(),
+        env=own_environment(),
     )
     try:
         while waiting_in(reader) < 4000:
