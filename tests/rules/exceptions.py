@@ -28,7 +28,7 @@ USED_ELSEWHERE: Mapping[str, str] = {
 LOOPS: Mapping[str, str] = {
     "tests/mitm/__main__.py": "a program of its own",
     "tests/mooncake/holder.py": "a program of its own",
-    "tests/benchserver/refserver/tiers/killed_writer.py": "a program that tests kill",
+    "tests/benchserver/refserver/tiers/fs/killed_writer.py": "a program that tests kill",
 }
 """Files in tests/ that start event loops by asyncio.run."""
 
@@ -163,7 +163,6 @@ LOOPS_STARTED: Measured = {
     "tests/benchserver/client/test_http.py": 9,
     "tests/benchserver/client/test_lookups.py": 11,
     "tests/benchserver/client/test_zmq.py": 1,
-    "tests/benchserver/refserver/tiers/fs/killed_writer.py": 1,
     "tests/benchserver/scenarios/test_proof.py": 1,
     "tests/benchserver/test_clock.py": 1,
     "tests/benchserver/test_tasks.py": 19,
