@@ -17,14 +17,13 @@ from benchserver.refserver.tiers.backing import Backing
 from benchserver.refserver.tiers.tier import TierError, TierMissError
 from protocol.messages import VOID
 from protocol.ops import Op
-from tests.benchserver.refserver.test_refserver_end_to_end import (
-    HandClock,
+from tests.benchserver.refserver.tiers.reference import DictTier
+from tests.faultstage import DONE, FROM, TO, Stage, staged
+from tests.serverstage import (
     connected,
     key,
     serving,
 )
-from tests.benchserver.refserver.tiers.reference import DictTier
-from tests.faultstage import DONE, FROM, TO, Stage, staged
 
 OBJECTS = 4
 """Two chunks of two ranks."""
@@ -270,7 +269,7 @@ async def test_whoever_gives_up_a_stalled_lookup_leaves_nothing(stalled: str) ->
 async def test_a_ping_is_answered_while_l2_hangs() -> None:
     """Over the wire, on the very connection that looks up."""
 
-    clock = HandClock()
+    clock = VirtualClock(by_hand=True)
     served = serving(clock=clock, l2=("mock://1/",), faults=("tier_stall:3s",))
     async with served as server, connected(server.rpc_port) as [client]:
         assert await client.call(Op.REGISTER_ENGINE_DRIVEN, ENGINE) is not None
@@ -278,11 +277,11 @@ async def test_a_ping_is_answered_while_l2_hangs() -> None:
         for _ in range(3):
             assert await client.call(Op.PING, None) is True
             assert await client.call(Op.QUERY_PREFETCH_STATUS, "a") is VOID
-        clock.time_ns += 2 * NS_PER_S
+        await clock.move_ns(2 * NS_PER_S)
         assert await client.call(Op.QUERY_PREFETCH_STATUS, "a") is VOID
         hits = VOID
         while hits is VOID:
-            clock.time_ns += NS_PER_S
+            await clock.move_ns(NS_PER_S)
             hits = await client.call(Op.QUERY_PREFETCH_STATUS, "a")
         assert hits == 0
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pytest
 
-from benchserver.refserver.pages import block_ids as ids_of
-from benchserver.refserver.pages.layout import Format, KvLayout, layout_of
+from benchserver.refserver.pages.layout import KvLayout
 from benchserver.refserver.pages.transfer import (
     ObjectCopy,
     Pages,
@@ -22,35 +19,8 @@ from benchserver.refserver.pages.transfer import (
     store_objects,
     tensor_over,
 )
-from benchserver.refserver.refusal import RefusalError
-from protocol.dtypes import ITEM_BYTES
 from protocol.handles import CpuShmHandle, contiguous_strides
-
-CHUNK = 8
-
-
-def handle(shape: tuple[int, ...], dtype: str = "float16", offset: int = 0) -> CpuShmHandle:
-    items = offset + int(np.prod(shape))
-    return CpuShmHandle(
-        shm_name="s",
-        nbytes=items * ITEM_BYTES[dtype],
-        dtype=dtype,
-        shape=shape,
-        stride=contiguous_strides(shape),
-        storage_offset=offset,
-    )
-
-
-def layout(
-    handles: list[CpuShmHandle],
-    infos: Sequence[dict[str, Any]] = (),
-    hints: Mapping[str, str] = MappingProxyType({}),
-) -> KvLayout:
-    return layout_of(handles, hints, infos, engine_type="vllm", chunk_size=CHUNK)
-
-
-def info(group: int, layers: list[int], tokens: int = 0) -> dict[str, Any]:
-    return {"engine_group_id": group, "layer_indices": layers, "tokens_per_block": tokens}
+from tests.benchserver.refserver.pages.described import CHUNK, handle, info, layout
 
 
 def tensors(handles: list[CpuShmHandle], seed: int) -> list[Pages]:
@@ -85,7 +55,11 @@ FORMATS: dict[str, tuple[tuple[int, ...], str, dict[str, str]]] = {
     "fused BLHNC": ((6, 3, 4, 10), "float8_e5m2", {"kv_layout": "BLHNC"}),
     "MLA": ((6, 4, 7), "float16", {}),
 }
+
+
 ONE_PLANE = [name for name in FORMATS if name == "MLA" or name.startswith("fused")]
+
+
 BLOCKS_FIRST = [*ONE_PLANE, *(name for name in FORMATS if name.startswith("blocks"))]
 
 
@@ -267,50 +241,6 @@ def test_all_blocks_may_be_skipped(name: str) -> None:
     assert np.array_equal(target[0], before)
 
 
-NHD = handle((2, 6, 4, 3, 5))
-MLA = handle((6, 4, 7))
-
-
-@pytest.mark.parametrize(
-    ("handles", "infos", "hints", "reason"),
-    [
-        ([], [], {}, "no KV tensors"),
-        ([handle((1, 6, 4, 3, 5))], [], {}, "expected"),
-        ([handle((3, 6, 4, 3, 5))], [], {}, "expected"),
-        ([handle((6, 4))], [], {}, "expected"),
-        ([handle((2, 6, 4, 3, 1, 5))], [], {}, "expected"),
-        ([handle((2, 0, 4, 3, 5))], [], {}, "empty"),
-        ([NHD], [], {"kv_layout": "XYZ"}, "kv_layout"),
-        ([NHD], [], {"kv_layout": ["HND"]}, "kv_layout"),
-        ([handle((6, 3, 7))], [], {}, "does not divide"),
-        ([MLA], [info(0, [0], 6)], {}, "not a multiple"),
-        ([MLA], [info(0, [0], 12)], {}, "does not divide"),
-        ([MLA], [info(0, [1], 4)], {}, "names a layer"),
-        ([MLA], [info(-1, [0], 4)], {}, "wrong type"),
-        ([MLA], [{"layer_indices": [0]}], {}, "wrong type"),
-        ([MLA], [{"engine_group_id": 0, "layer_indices": ["0"]}], {}, "wrong type"),
-        ([MLA], [info(0, [], 4)], {}, "list no layer"),
-        ([MLA, NHD], [info(0, [0, 1], 4)], {}, "the tensors form"),
-        ([MLA, MLA], [info(0, [0], 4), info(0, [1], 4)], {}, "the tensors form"),
-        ([MLA, NHD], [info(0, [1], 4), info(0, [0], 4)], {}, "the tensors form"),
-    ],
-)
-def test_bad_registrations_are_refused(
-    handles: list[CpuShmHandle], infos: list[dict[str, Any]], hints: dict[str, str], reason: str
-) -> None:
-    with pytest.raises(RefusalError, match=reason):
-        layout(handles, infos, hints)
-
-
-def test_k_and_v_side_by_side_are_heads_of_twice_the_size() -> None:
-    """What vLLM 0.32 registers on CPU: blocks, heads, slots, K and V of a head."""
-    plan = layout([handle((16, 2, 4, 10))], hints={"kv_layout": "HND"})
-    assert plan.formats == (Format.FUSED_HND,)
-    assert plan.groups[0].geometry == (Format.FUSED_HND, 1, 4, 2, 10, "float16")
-    assert plan.groups[0].num_blocks == 16
-    assert plan.groups[0].object_shape == (1, 1, CHUNK // 4, 4, 2, 10)
-
-
 def test_layers_of_a_block_may_lie_together() -> None:
     """Blocks first, then layers: each layer's blocks are as far apart as all layers are long."""
     shape, layers = (6, 3, 4, 10), 3
@@ -341,55 +271,3 @@ def test_layers_of_a_block_may_lie_together() -> None:
     assert again.tobytes() == data.tobytes()
     whole = np.frombuffer(memory, dtype=np.uint16).reshape(6, layers, 3, 4, 10)
     assert not whole[[0, 1, 4, 5]].any()
-
-
-def test_an_unknown_engine_is_refused() -> None:
-    with pytest.raises(RefusalError, match="engine type"):
-        layout_of([MLA], {}, [], engine_type="other", chunk_size=CHUNK)
-
-
-def test_alike_groups_of_other_engine_groups_stay_apart_and_unlisted_layers_are_left_out() -> None:
-    plan = layout([MLA, MLA, MLA], [info(0, [0], 4), info(1, [2], 4)])
-    assert [group.layers for group in plan.groups] == [(0,), (2,)]
-
-
-def test_without_infos_groups_come_from_the_shapes() -> None:
-    plan = layout([MLA, NHD, MLA])
-    assert [group.layers for group in plan.groups] == [(0, 2), (1,)]
-
-
-def test_blocks_may_cover_more_tokens_than_slots() -> None:
-    plan = layout([MLA], [info(0, [0], 8)])
-    assert (plan.groups[0].blocks_per_chunk, plan.groups[0].tokens_per_block) == (1, 8)
-    assert plan.group_bytes == (4 * 7 * 2,)
-
-
-def test_block_ids_are_cut_by_group_and_chunk() -> None:
-    plan = layout([MLA, NHD], [info(0, [0], 4), info(1, [1], 8)])
-    ids = [[1, 2, 3, 4, 9, 9], [5, 0, 7]]
-    assert ids_of.cover_all(plan, ids, 2)
-    assert ids_of.cut(plan, ids, 2) == (((1, 2), (5,)), ((3, 4), (0,)))
-    assert not ids_of.cover_all(plan, ids, 4)
-    with pytest.raises(RefusalError, match="lists for 2 groups"):
-        ids_of.cover_all(plan, ids[:1], 2)
-    with pytest.raises(RefusalError, match="3 block ids, 2 a chunk"):
-        ids_of.cover_all(plan, [[1, 2, 3], [4]], 1)
-
-
-@pytest.mark.parametrize(("block", "want"), [(-1, False), (0, True), (5, True), (6, False)])
-def test_only_blocks_of_the_tensor_exist(block: int, want: bool) -> None:
-    assert ids_of.exist(layout([MLA]), [((1, block),)]) is want
-
-
-def test_a_chunk_is_null_if_all_its_blocks_are() -> None:
-    assert ids_of.is_null(((0, 0), (0,)), 0)
-    assert not ids_of.is_null(((0, 0), (1,)), 0)
-
-
-@pytest.mark.parametrize(
-    ("skip", "want"),
-    [(-5, [0, 0]), (3, [0, 0]), (4, [1, 0]), (7, [1, 0]), (12, [2, 1]), (99, [2, 2])],
-)
-def test_skipped_tokens_are_floored_to_blocks(skip: int, want: list[int]) -> None:
-    plan = layout([MLA])
-    assert [ids_of.skipped_blocks(plan, chunk, skip)[0] for chunk in range(2)] == want

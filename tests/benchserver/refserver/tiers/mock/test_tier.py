@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
 import threading
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from itertools import count
 
 import pytest
 
@@ -32,39 +30,6 @@ CONFIG = MockConfig(
 """A kilobyte takes 1 ms to read and 2 ms to write."""
 
 
-class HandClock:
-    """A clock that the test moves, and that wakes who has slept enough."""
-
-    def __init__(self) -> None:
-        self._now_ns = 0
-        self._serial = count()
-        self._sleeping: list[tuple[int, int, asyncio.Event]] = []
-        self._slept = asyncio.Event()
-
-    def now_ns(self) -> int:
-        return self._now_ns
-
-    async def sleep_ns(self, duration_ns: int) -> None:
-        woken = asyncio.Event()
-        heapq.heappush(self._sleeping, (self._now_ns + duration_ns, next(self._serial), woken))
-        self._slept.set()
-        await woken.wait()
-
-    async def until_asleep(self, number: int) -> None:
-        """Wait until so many sleep: whatever they had to do before, in threads too, is done."""
-        while len(self._sleeping) < number:
-            self._slept.clear()
-            await self._slept.wait()
-
-    async def move_to(self, now_ns: int) -> None:
-        """Move on, and let everybody do what there is to do."""
-        self._now_ns = now_ns
-        while self._sleeping and self._sleeping[0][0] <= now_ns:
-            heapq.heappop(self._sleeping)[2].set()
-            for _ in range(20):
-                await asyncio.sleep(0)
-
-
 @asynccontextmanager
 async def opened(clock: Clock, config: MockConfig = CONFIG) -> AsyncIterator[MockTier]:
     tier = MockTier(config, clock)
@@ -78,6 +43,10 @@ async def fill(tier: MockTier, *numbers: int, nbytes: int = 1000) -> None:
     for number in numbers:
         await tier.write(key(number), content(number, nbytes))
     await tier.flush()
+
+
+async def move_to(clock: VirtualClock, now_ns: int) -> None:
+    await clock.move_ns(now_ns - clock.now_ns())
 
 
 async def elapsed_ns(clock: VirtualClock, call: Awaitable[object]) -> int:
@@ -99,14 +68,14 @@ async def test_a_probe_costs_the_latency_a_key_up_to_the_first_miss() -> None:
 
 @pytest.mark.asyncio
 async def test_a_probe_sees_what_is_there_at_its_end() -> None:
-    clock = HandClock()
+    clock = VirtualClock(by_hand=True)
     async with opened(clock, replace(CONFIG, capacity_bytes=2500)) as tier:
         await tier.write(key(0), content(0, 1000))
-        await clock.move_to(2 * NS_PER_MS)
+        await move_to(clock, 2 * NS_PER_MS)
         probe = asyncio.ensure_future(tier.probe([key(0), key(1)]))
         await clock.until_asleep(1)
         await tier.write(key(2), content(2, 2000))
-        await clock.move_to(8 * NS_PER_MS)
+        await move_to(clock, 8 * NS_PER_MS)
         assert await probe == 0
 
 
@@ -143,7 +112,7 @@ async def test_late_wakeups_do_not_add_up() -> None:
 
 @pytest.mark.asyncio
 async def test_a_put_is_acknowledged_when_queued_and_visible_when_through() -> None:
-    clock = HandClock()
+    clock = VirtualClock(by_hand=True)
     async with opened(clock, replace(CONFIG, latency_ns=0)) as tier:
         await tier.write(key(1), content(1, 1000))
         await tier.write(key(2), content(2, 1000))
@@ -155,7 +124,7 @@ async def test_a_put_is_acknowledged_when_queued_and_visible_when_through() -> N
             (4 * NS_PER_MS - 1, 1),
             (4 * NS_PER_MS, 2),
         ):
-            await clock.move_to(now_ns)
+            await move_to(clock, now_ns)
             assert (tier.stats.objects, tier.stats.queued) == (there, 2 - there)
 
 
@@ -175,32 +144,32 @@ async def test_a_flush_takes_what_the_queue_takes() -> None:
 
 @pytest.mark.asyncio
 async def test_directions_and_probes_do_not_meet() -> None:
-    clock = HandClock()
+    clock = VirtualClock(by_hand=True)
     async with opened(clock) as tier:
         await tier.write(key(1), content(1, 5000))
-        await clock.move_to(10 * NS_PER_MS)
+        await move_to(clock, 10 * NS_PER_MS)
         await tier.write(key(2), content(2, 100_000))
         read = asyncio.ensure_future(get(tier, key(1), 5000))
         probe = asyncio.ensure_future(tier.probe([key(1)]))
         other = asyncio.ensure_future(tier.probe([key(1)]))
         await clock.until_asleep(3)
-        await clock.move_to(13 * NS_PER_MS - 1)
+        await move_to(clock, 13 * NS_PER_MS - 1)
         assert not probe.done()
-        await clock.move_to(13 * NS_PER_MS)
+        await move_to(clock, 13 * NS_PER_MS)
         assert probe.done()
         assert other.done()
-        await clock.move_to(15 * NS_PER_MS - 1)
+        await move_to(clock, 15 * NS_PER_MS - 1)
         assert not read.done()
-        await clock.move_to(15 * NS_PER_MS)
+        await move_to(clock, 15 * NS_PER_MS)
         assert await read == content(1, 5000)
 
 
 @pytest.mark.asyncio
 async def test_prefetches_are_served_before_gets() -> None:
-    clock = HandClock()
+    clock = VirtualClock(by_hand=True)
     async with opened(clock) as tier:
         await tier.write(key(1), content(1, 1000))
-        await clock.move_to(2 * NS_PER_MS)
+        await move_to(clock, 2 * NS_PER_MS)
         start_ms = 2
         ended: list[str] = []
 
@@ -214,19 +183,19 @@ async def test_prefetches_are_served_before_gets() -> None:
             await clock.until_asleep(len(reads))
         order = ["get 1", "prefetch 1", "prefetch 2", "get 2"]
         for served in range(1, 5):
-            await clock.move_to((start_ms + served) * NS_PER_MS - 1)
+            await move_to(clock, (start_ms + served) * NS_PER_MS - 1)
             assert ended == order[: served - 1]
-            await clock.move_to((start_ms + served) * NS_PER_MS)
+            await move_to(clock, (start_ms + served) * NS_PER_MS)
             assert ended == order[:served]
         await asyncio.gather(*reads)
 
 
 @pytest.mark.asyncio
 async def test_a_cancelled_get_frees_its_turn() -> None:
-    clock = HandClock()
+    clock = VirtualClock(by_hand=True)
     async with opened(clock) as tier:
         await tier.write(key(1), content(1, 1000))
-        await clock.move_to(2 * NS_PER_MS)
+        await move_to(clock, 2 * NS_PER_MS)
         reads = []
         for _ in range(3):
             reads.append(asyncio.ensure_future(get(tier, key(1), 1000)))
@@ -234,10 +203,10 @@ async def test_a_cancelled_get_frees_its_turn() -> None:
         reads[1].cancel()
         await asyncio.wait([reads[1]])
         assert tier.stats.queued == 2
-        await clock.move_to(4 * NS_PER_MS)
+        await move_to(clock, 4 * NS_PER_MS)
         assert not reads[2].done()
         # It slept for its old turn, wakes then, and learns that it was due already.
-        await clock.move_to(5 * NS_PER_MS)
+        await move_to(clock, 5 * NS_PER_MS)
         assert reads[2].done()
 
 
@@ -293,16 +262,16 @@ async def test_a_copy_under_way_survives_its_objects_eviction(
         assert go_on.wait(60)
         copy_to(blob, out)
 
-    clock = HandClock()
+    clock = VirtualClock(by_hand=True)
     async with opened(clock, three_objects()) as tier:
         await tier.write(key(1), content(1, 3000))
-        await clock.move_to(6 * NS_PER_MS)
+        await move_to(clock, 6 * NS_PER_MS)
         monkeypatch.setattr(Blob, "copy_to", slow_copy)
         read = asyncio.ensure_future(get(tier, key(1), 3000))
         assert await asyncio.to_thread(began.wait, 60)
         for number in range(2, 5):
             await tier.write(key(number), content(number, 3000))
-            await clock.move_to(clock.now_ns() + 6 * NS_PER_MS)
+            await clock.move_ns(6 * NS_PER_MS)
             assert there(tier, 1, number) == [number]
         go_on.set()
         assert await read == content(1, 3000)

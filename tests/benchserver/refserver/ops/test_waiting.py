@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -12,9 +12,7 @@ import pytest
 import pytest_asyncio
 
 from benchserver.refserver.core import Core
-from benchserver.refserver.front.status import status_document
 from benchserver.refserver.objectkey import ObjectKey
-from benchserver.refserver.ops import lookup as lookup_ops
 from benchserver.refserver.ops.engine import EngineOps
 from benchserver.refserver.ops.mapped import MappedOps
 from benchserver.refserver.refusal import RefusalError
@@ -24,7 +22,6 @@ from benchserver.refserver.tiers.backing import Backing
 from protocol.handles import CPU_EVENT_STUB
 from protocol.messages import VOID
 from protocol.ops import Op
-from tests import faultstage
 from tests.benchserver.refserver.tiers.reference import DictTier
 from tests.faultstage import DONE, FROM, L1_BYTES, Stage, client_memory, empty_stage, key
 
@@ -122,29 +119,3 @@ async def test_an_engine_that_is_gone_gets_no_slots(stage: Stage, tier: Gated) -
     tier.gate.set()
     with pytest.raises(RefusalError, match="unregistered while it waited"):
         await plan
-
-
-class Silent(DictTier):
-    """A tier that never says what it has."""
-
-    async def probe(self, keys: Sequence[ObjectKey]) -> int:
-        await asyncio.Event().wait()
-        return 0
-
-
-@pytest.mark.asyncio
-async def test_lookups_that_wait_for_a_tier_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookup_ops, "MAX_PREFETCHES", 2)
-
-    async with faultstage.staged(tiers=(Silent(),)) as stage:
-        assert await stage.lookup("a") is VOID
-        assert await stage.lookup("b") is VOID
-        with pytest.raises(RefusalError, match="2 lookups wait for L2"):
-            await stage.lookup("c")
-        assert status_document(stage.core)["active_prefetch_jobs"] == 2
-        assert await stage.lookup("b") is VOID  # in place of its own
-        await stage.call(Op.END_SESSION, "a")
-        assert await stage.lookup("c") is VOID
-        await stage.call(Op.END_SESSION, "b")
-        await stage.call(Op.END_SESSION, "c")
-        assert status_document(stage.core)["active_prefetch_jobs"] == 0

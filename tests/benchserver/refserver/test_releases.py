@@ -16,106 +16,27 @@ import zmq.asyncio
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from benchserver.errors import UsageError
-from benchserver.refserver.config import ServerConfig, spoken_releases
-from benchserver.refserver.defaults import DEFAULT_RELEASE
+from benchserver.refserver.config import spoken_releases
 from benchserver.refserver.front.http import _BadRequestError, _checksum_query
-from benchserver.refserver.front.rpc import in_order_of_handlers
-from benchserver.refserver.refusal import RefusalError
 from benchserver.refserver.store.segments import create_segment, unlink_segment
 from protocol.dialect import Dialect
-from protocol.dialects import V056, dialect_of
+from protocol.dialects import dialect_of
 from protocol.handles import CPU_EVENT_STUB, CpuShmHandle, contiguous_strides
-from protocol.messages import VOID, Incoming, Reply, TransferResult
+from protocol.messages import VOID, Reply, TransferResult
 from protocol.ops import Op
 from protocol.session import ClientSession
 from tests.httpstage import CHUNK, WITHIN_S, Site, engine_of, key, serving
 
 SPOKEN = spoken_releases()
+
+
 BLOCKS, BS, HIDDEN = 8, 16, 4
+
+
 BLOCK_BYTES = BS * HIDDEN
+
+
 SEGMENT = f"rst{os.getpid()}-releases"
-
-
-def test_the_default_is_among_the_releases() -> None:
-    assert DEFAULT_RELEASE in SPOKEN
-    assert SPOKEN[-1] == "0.4.6"
-
-
-@pytest.mark.parametrize("release", ["", "0.4.5", "0.5.66", "v0.5.6", "0.5.6-embedded", "\n"])
-def test_a_release_that_cannot_be_spoken(release: str) -> None:
-    with pytest.raises(UsageError, match=r"^--as is .*, expected one of 0\.5\.7rc2, ") as caught:
-        ServerConfig(l1_bytes=1 << 20, release=release)
-    assert str(caught.value).isprintable()
-
-
-# The order of arguments
-
-
-def arguments(release: str, op: Op, *args: Any) -> tuple[Any, ...]:
-    dialect = dialect_of(release)
-    return in_order_of_handlers(dialect, Incoming(uid=b"", op=op, args=args, op_frame=b""))
-
-
-@pytest.mark.parametrize(
-    ("release", "op", "args", "handed"),
-    [
-        ("0.5.6", Op.CLEAR, (False,), (False,)),
-        ("0.5.5", Op.CLEAR, (), (True,)),
-        ("0.4.6", Op.CLEAR, (), (True,)),
-        ("0.5.0", Op.PING, (7,), (7,)),
-        ("0.4.7", Op.PING, (), (None,)),
-        ("0.4.7", Op.REGISTER_KV_CACHE, (1, [2], "m", 1, "e", {"h": 1}, [{"g": 1}]), None),
-        (
-            "0.4.6",
-            Op.REGISTER_KV_CACHE,
-            (1, [2], "m", 1, "e", {"h": 1}),
-            (1, [2], "m", 1, "e", {"h": 1}, []),
-        ),
-        (
-            "0.4.4",
-            Op.REGISTER_KV_CACHE,
-            (1, [2], "m", 1, {"h": 1}),
-            (1, [2], "m", 1, "vllm", {"h": 1}, []),
-        ),
-        ("0.4.1", Op.REGISTER_KV_CACHE, (1, [2], "m", 1), (1, [2], "m", 1, "vllm", {}, [])),
-        ("0.5.5", Op.QUERY_PREFETCH_LOOKUP_HITS, ("r",), ("r",)),
-        ("0.5.7rc2", Op.FREE_LOOKUP_LOCKS, ("key", 2, []), ("key", 2)),
-        ("0.5.7rc2", Op.PREPARE_STORE, ("key", 1, []), ("key", 1)),
-    ],
-)
-def test_arguments_as_the_handlers_take_them(
-    release: str, op: Op, args: tuple[Any, ...], handed: tuple[Any, ...] | None
-) -> None:
-    assert arguments(release, op, *args) == (args if handed is None else handed)
-
-
-@pytest.mark.parametrize(
-    ("op", "args", "name"),
-    [
-        (Op.FREE_LOOKUP_LOCKS, ("key", 2, [[0, 1]]), "extra_ranges"),
-        (Op.PREPARE_STORE, ("key", 1, [[0]]), "skipped_chunks"),
-    ],
-)
-def test_what_only_more_kv_groups_need_is_refused(op: Op, args: tuple[Any, ...], name: str) -> None:
-    with pytest.raises(RefusalError, match=f"^{op.value}: {name} is not served$"):
-        arguments("0.5.7rc2", op, *args)
-
-
-@pytest.mark.parametrize("release", SPOKEN)
-def test_every_row_gives_a_handler_its_arguments(release: str) -> None:
-    """Each value is handed over under its own name, or left out where the handlers have none."""
-    dialect = dialect_of(release)
-    for op, row in dialect.ops.items():
-        if op not in V056.ops:
-            continue
-        sent = [field.name for field in row.payload]
-        values = [() if name in ("extra_ranges", "skipped_chunks") else name for name in sent]
-        request = Incoming(uid=b"", op=op, args=tuple(values), op_frame=b"")
-        handed = in_order_of_handlers(dialect, request)
-        names = [field.name for field in V056.ops[op].payload]
-        pairs = zip(names, handed, strict=True)
-        assert all(value == name for name, value in pairs if name in sent), op
 
 
 # Over the wire
@@ -358,6 +279,8 @@ async def test_bad_queries() -> None:
 pieces = st.sampled_from(
     ["0", "1", "8", "007", "999999999", "1048577", "-1", ",", "[", "]", "[0,3]", "[3,0]", " ", "٣"]
 )
+
+
 query_texts = st.lists(pieces, max_size=8).map("".join) | st.text(max_size=12)
 
 
@@ -389,17 +312,6 @@ def test_any_query_is_read_or_refused(query: dict[str, str]) -> None:
     assert abs(size) < 10**19
     assert abs(instance_id) < 10**19
     assert layerwise is (query.get("layerwise", "").lower() in ("true", "1"))
-
-
-@given(st.lists(st.integers(0, 99) | st.tuples(st.integers(0, 50), st.integers(0, 9)), min_size=1))
-def test_ranges_are_closed_and_in_order(parts: list[int | tuple[int, int]]) -> None:
-    texts, wanted = list[str](), list[int]()
-    for part in parts:
-        first, more = (part, 0) if isinstance(part, int) else part
-        texts.append(str(part) if isinstance(part, int) else f"[{first},{first + more}]")
-        wanted += range(first, first + more + 1)
-    query = {"block_ids": ",".join(texts), "chunk_size": "2", "instance_id": "-3"}
-    assert _checksum_query(query) == (wanted, 2, -3, False)
 
 
 @pytest.mark.asyncio
