@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.benchserver.refserver.gpu.clients import Client, gpu_client
 from tests.serverstage import NONCE
 
 
@@ -26,3 +27,10 @@ def nothing_left() -> Iterator[None]:
     after = residue()
     assert after[:3] == ([], [], [])
     assert after[3] <= before[3]
+
+
+@pytest.fixture
+def client() -> Iterator[Client]:
+    """Give a client on a GPU, for tests that are marked `torch`."""
+    with gpu_client() as client:
+        yield client

@@ -78,3 +78,14 @@ def test_a_release_that_cannot_be_spoken(release: str) -> None:
     with pytest.raises(UsageError, match=r"^--as is .*, expected one of 0\.5\.7rc2, ") as caught:
         ServerConfig(l1_bytes=1 << 20, release=release)
     assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"transfer_mode": "engine_driven"}, {"release": "0.5.5"}, {"release": "0.4.6"}],
+)
+def test_gpus_are_for_modes_and_releases_that_map_them(changes: dict[str, Any]) -> None:
+    ServerConfig(l1_bytes=1 << 16, **changes)
+    with pytest.raises(UsageError, match=r"^--gpu with --as 0.*GPU tensors are mapped in"):
+        ServerConfig(l1_bytes=1 << 16, gpu=True, **changes)
+    assert ServerConfig(l1_bytes=1 << 16).serves_cuda

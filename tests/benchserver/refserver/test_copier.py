@@ -71,3 +71,18 @@ async def test_a_copy_that_is_cancelled_before_it_begins_never_does() -> None:
     await asyncio.gather(*running)
     copier.close()
     assert not late.is_set()
+
+
+@pytest.mark.asyncio
+async def test_a_copier_has_the_threads_that_it_was_given() -> None:
+    copier = Copier(2, name="refserver-test")
+    both = threading.Barrier(2, timeout=5)
+    names: list[str] = []
+
+    def meet() -> None:
+        names.append(threading.current_thread().name)
+        both.wait()
+
+    await asyncio.gather(copier.run(meet), copier.run(meet))
+    copier.close()
+    assert sorted(names) == ["refserver-test_0", "refserver-test_1"]
