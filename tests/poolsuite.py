@@ -6,244 +6,45 @@ their bytes and their evidence must be the same, and right.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any, cast
+from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchserver.errors import WorkCancelledError
-from benchserver.kv.blocks import Window, plan_blocks
+from benchserver.kv.blocks import Window
 from benchserver.kv.evidence import Evidence, EvidenceKind, PageOwner
-from benchserver.kv.host.pool import HostPool
-from benchserver.kv.host.segment import SharedSegment
 from benchserver.kv.layout import place_tensors
-from benchserver.kv.pattern import CANARY_BYTE, POISON_BYTE, REUSED_MASK, group_patterns
-from benchserver.kv.pool import KvPool, shares
-from benchserver.kv.verify import Candidate
-from benchserver.shmnames import segment_name
+from benchserver.kv.pattern import CANARY_BYTE, POISON_BYTE, REUSED_MASK
+from benchserver.kv.pool import shares
+from benchserver.kv.verify import verify, verify_canaries, verify_reused, verify_skipped
 from shapespec import (
-    ShapeSpec,
     chunk_bytes,
     layer_indices,
-    page_bytes,
     parse_shape_spec,
     planes,
 )
-
-U8 = npt.NDArray[np.uint8]
-
-ROOT = bytes(range(16))
-BLOCKS = 24
-BLOCKS_PER_CHUNK = 2
-CHUNKS = 4
-DIGESTS = (11, 2**64 - 22, 33, 2**63)
-OTHER = (55, 66, 77, 88)
-PAST = (Candidate(label="seq 1", digests=OTHER), Candidate(label="seq 2", digests=DIGESTS))
-
-CLASSIC = "(2,24,2,1,4):float16:2"
-SPECS = (
+from tests.pools import (
+    BLOCKS_PER_CHUNK,
+    CHUNKS,
     CLASSIC,
-    "(1,24,2,1,8):bfloat16:3",
-    "(2,24,4,2,8):bfloat16:2",
-    "(1,24,1,1,132):uint8:1",
-    "(2,24,1,1,3):int8:2",
-    "(2,24,2,2,4):float32:1;(1,24,2,1,292):uint8:2",
-    "(2,24,1,1,5):uint8:2;(1,24,1,3,43):bfloat16:2;(2,24,1,2,4):float16:3",
-    "(2,24,2,1,4):float8_e4m3fn:2;(1,24,2,1,5):float8_e5m2:1",
-    "(2,24,16,4,70):bfloat16:3",
+    DIGESTS,
+    OTHER,
+    PAST,
+    SPECS,
+    OpenPool,
+    damage,
+    layers_of,
+    looks,
+    open_host,
+    plan,
+    restored,
+    written,
 )
-"""Pages of 3 to 8960 bytes, whole 8-byte words or not, groups of both sorts, bfloat16 of both."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolOnTest:
-    """A pool, and its bytes as the test sees them: all of them, guards too."""
-
-    pool: KvPool
-    read: Callable[[], U8]
-    """Return a copy of the memory."""
-
-    write: Callable[[U8], None]
-    """Overwrite all of the memory."""
-
-
-OpenPool = Callable[..., AbstractContextManager[PoolOnTest]]
-"""Called with a spec's text, and `content_rank`, `ranks`, `cancel` where they matter."""
-
-
-@contextlib.contextmanager
-def open_host(
-    text: str,
-    *,
-    content_rank: int = 0,
-    ranks: int = 1,
-    cancel: threading.Event | None = None,
-) -> Iterator[PoolOnTest]:
-    """Open a pool in host memory."""
-    spec = parse_shape_spec(text)
-    segment = SharedSegment(place_tensors(spec)[1], threading.Event())
-    pool = HostPool(
-        segment,
-        spec,
-        group_patterns(ROOT, spec),
-        shm_name=segment_name("00fe", content_rank),
-        content_rank=content_rank,
-        ranks=ranks,
-        blocks_per_chunk=BLOCKS_PER_CHUNK,
-        cancel=threading.Event() if cancel is None else cancel,
-    )
-
-    def read() -> U8:
-        data: U8 = np.frombuffer(segment.buffer, np.uint8).copy()
-        return data
-
-    def write(data: U8) -> None:
-        np.frombuffer(segment.buffer, np.uint8)[:] = data
-
-    try:
-        yield PoolOnTest(pool=pool, read=read, write=write)
-    finally:
-        pool.close()
-
-
-class Stub:
-    """Memory and events of a CudaPool on torch's CPU device."""
-
-    stream = None
-
-    def __init__(self, nbytes: int) -> None:
-        import torch
-
-        self.tensor = torch.zeros(nbytes, dtype=torch.uint8)
-        self.device = self.tensor.device
-        self.ended: list[str] = []
-
-    def release(self) -> None:
-        self.ended.append("release")
-
-    def close(self) -> None:
-        self.ended.append("close")
-
-
-@contextlib.contextmanager
-def open_on_cpu(
-    text: str,
-    *,
-    content_rank: int = 0,
-    ranks: int = 1,
-    cancel: threading.Event | None = None,
-    kernels: str = "torch",
-) -> Iterator[PoolOnTest]:
-    """Open a CudaPool on torch's CPU device."""
-    from benchserver.kv.gpu.pool import CudaPool
-
-    spec = parse_shape_spec(text)
-    memory = Stub(place_tensors(spec)[1])
-    pool = CudaPool(
-        spec,
-        group_patterns(ROOT, spec),
-        memory=cast(Any, memory),
-        events=cast(Any, memory),
-        content_rank=content_rank,
-        ranks=ranks,
-        blocks_per_chunk=BLOCKS_PER_CHUNK,
-        cancel=threading.Event() if cancel is None else cancel,
-        kernels=cast(Any, kernels),
-    )
-    flat: U8 = memory.tensor.numpy()
-
-    def write(data: U8) -> None:
-        flat[:] = data
-
-    try:
-        yield PoolOnTest(pool=pool, read=flat.copy, write=write)
-    finally:
-        pool.close()
-
-
-def plan(turn: int = 0) -> tuple[Window, Window]:
-    """Return source and destination of four chunks of two blocks; one canary lies inside."""
-    made = plan_blocks(
-        num_blocks=BLOCKS,
-        request_blocks=CHUNKS * BLOCKS_PER_CHUNK,
-        seed=1,
-        turn=turn,
-        rank=0,
-    )
-    assert len(made.destination.canaries) == 3
-    return made.source, made.destination
-
-
-def layers_of(memory: U8, text: str) -> list[U8]:
-    """Return every layer as a view (planes, blocks, page bytes), found by place alone."""
-    spec = parse_shape_spec(text)
-    return [
-        memory[p.offset : p.offset + p.nbytes].reshape(
-            planes(spec.groups[p.group]), BLOCKS, page_bytes(spec.groups[p.group])
-        )
-        for p in place_tensors(spec)[0]
-    ]
-
-
-def expected_page(
-    spec: ShapeSpec, layer: int, plane: int, digest: int, block: int, rank: int = 0
-) -> bytes:
-    """Return a page's content, by the pattern's own function."""
-    group = next(i for i, layers in enumerate(layer_indices(spec)) if layer in layers)
-    pattern = group_patterns(ROOT, spec)[group]
-    keys = pattern.page_keys([digest], rank=rank, layer=layer, blocks_per_chunk=BLOCKS_PER_CHUNK)
-    return pattern.expected_page(int(keys[plane, block])).tobytes()
-
-
-def written(text: str, window: Window, rank: int = 0) -> dict[tuple[int, int, int], bytes]:
-    """Return what (layer, plane, block id) must hold after a fill of the window."""
-    spec = parse_shape_spec(text)
-    return {
-        (layer, plane, block_id): expected_page(
-            spec,
-            layer,
-            plane,
-            DIGESTS[column // BLOCKS_PER_CHUNK],
-            column % BLOCKS_PER_CHUNK,
-            rank,
-        )
-        for index, layers in enumerate(layer_indices(spec))
-        for layer in layers
-        for plane in range(planes(spec.groups[index]))
-        for column, block_id in enumerate(window.block_ids)
-    }
-
-
-def restored(tested: PoolOnTest, text: str, window: Window, skipped: int = 0) -> U8:
-    """Return the memory as a good RETRIEVE leaves it that skips the first blocks of its table."""
-    tested.pool.poison(window)
-    memory = tested.read()
-    layers = layers_of(memory, text)
-    kept = set(window.block_ids[:skipped])
-    for (layer, plane, block_id), page in written(text, window).items():
-        if block_id not in kept:
-            layers[layer][plane, block_id] = np.frombuffer(page, np.uint8)
-    return memory
-
-
-def looks(pool: KvPool, window: Window, skipped: int) -> list[Evidence]:
-    """Return all evidence that a pool can give of a window, of a RETRIEVE that skipped blocks."""
-    return [
-        pool.verify(window, DIGESTS, PAST),
-        pool.verify(window, DIGESTS, PAST, skipped=skipped),
-        pool.verify_skipped(window, DIGESTS, PAST, skipped=skipped),
-        pool.verify_canaries(window),
-    ]
-
 
 EXAMPLES = settings(
     deadline=None, database=None, suppress_health_check=list(HealthCheck), print_blob=True
@@ -263,7 +64,7 @@ class PoolSuite:
     @every_spec
     def test_a_new_pool_holds_canaries(self, text: str) -> None:
         with self.open(text) as tested, open_host(text) as host:
-            assert tested.pool.verify_canaries(plan()[0]).kind is EvidenceKind.MATCH
+            assert verify_canaries(tested.pool, plan()[0]).kind is EvidenceKind.MATCH
             memory, expected = tested.read(), host.read()
         for pages in (layers_of(memory, text), layers_of(expected, text)):
             assert all((layer[:, 0] == CANARY_BYTE).all() for layer in pages)
@@ -279,7 +80,7 @@ class PoolSuite:
             with self.open(text, content_rank=rank, ranks=4) as tested:
                 tested.pool.fill(window, DIGESTS)
                 layers = layers_of(tested.read(), text)
-                assert tested.pool.verify(window, DIGESTS, ()).kind is EvidenceKind.MATCH
+                assert verify(tested.pool, window, DIGESTS, ()).kind is EvidenceKind.MATCH
             for (layer, plane, block_id), page in written(text, window, rank).items():
                 assert layers[layer][plane, block_id].tobytes() == page
 
@@ -335,8 +136,8 @@ class PoolSuite:
                 assert (pages[:, list(source.block_ids)] == REUSED_MASK).all()
             size = sum(p[:, list(source.block_ids)].size for p in layers_of(changed, text))
             assert np.count_nonzero(changed) == size
-            assert tested.pool.verify(source, DIGESTS, PAST).kind is EvidenceKind.MISMATCH
-            seen = tested.pool.verify_reused(source, DIGESTS, PAST)
+            assert verify(tested.pool, source, DIGESTS, PAST).kind is EvidenceKind.MISMATCH
+            seen = verify_reused(tested.pool, source, DIGESTS, PAST)
             assert (seen.kind, seen.checked_bytes) == (EvidenceKind.MATCH, size)
 
     @every_spec
@@ -354,7 +155,7 @@ class PoolSuite:
             tested.write(memory)
             if before:
                 tested.pool.reuse(source)
-            seen = tested.pool.verify_reused(source, DIGESTS, PAST)
+            seen = verify_reused(tested.pool, source, DIGESTS, PAST)
         assert (seen.kind, seen.bad_pages) == (EvidenceKind.MISMATCH, 1)
         assert seen.first is not None
         assert (seen.first.block_id, seen.first.offset) == (source.block_ids[2], 1)
@@ -371,7 +172,7 @@ class PoolSuite:
         with self.open(CLASSIC) as tested:
             tested.pool.fill(source, DIGESTS)
             tested.pool.reuse(source)
-            seen = tested.pool.verify(source, DIGESTS, PAST)
+            seen = verify(tested.pool, source, DIGESTS, PAST)
         assert seen.first is not None
         assert "as overwritten after STORE was acknowledged: it was read too late" in (
             seen.first.owner
@@ -394,8 +195,8 @@ class PoolSuite:
             window = plan(turn)[1]
             with self.open(text) as tested:
                 tested.write(restored(tested, text, window))
-                seen = tested.pool.verify(window, DIGESTS, PAST)
-                assert tested.pool.verify_canaries(window).kind is EvidenceKind.MATCH
+                seen = verify(tested.pool, window, DIGESTS, PAST)
+                assert verify_canaries(tested.pool, window).kind is EvidenceKind.MATCH
             assert seen == Evidence(
                 kind=EvidenceKind.MATCH,
                 pages=8 * rows,
@@ -421,7 +222,7 @@ class PoolSuite:
                 right = page.tobytes()
                 page[offset] ^= data.draw(st.integers(1, 255))
                 tested.write(memory)
-                seen = tested.pool.verify(window, DIGESTS, PAST)
+                seen = verify(tested.pool, window, DIGESTS, PAST)
                 assert (seen.kind, seen.bad_pages) == (EvidenceKind.MISMATCH, 1)
                 assert seen.first is not None
                 assert seen.first.place == PageOwner(
@@ -447,7 +248,7 @@ class PoolSuite:
                 page[offset] ^= 0x10
                 tested.write(memory)
                 page[offset] ^= 0x10
-                seen = tested.pool.verify(window, DIGESTS, PAST)
+                seen = verify(tested.pool, window, DIGESTS, PAST)
                 assert (seen.kind, seen.bad_pages) == (EvidenceKind.MISMATCH, 1)
                 assert seen.first is not None
                 assert seen.first.offset == offset
@@ -477,18 +278,18 @@ class PoolSuite:
         with self.open(text) as tested, open_host(text) as host:
             for pool in (tested, host):
                 pool.pool.poison(window)
-            seen = tested.pool.verify(window, DIGESTS, PAST)
-            assert seen == host.pool.verify(window, DIGESTS, PAST)
+            seen = verify(tested.pool, window, DIGESTS, PAST)
+            assert seen == verify(host.pool, window, DIGESTS, PAST)
             assert (seen.kind, seen.bad_pages) == (EvidenceKind.UNTOUCHED, seen.pages)
             assert seen.first is not None
             assert seen.first.owner == "poison: nothing was written"
-            part = tested.pool.verify(window, DIGESTS, PAST, skipped=3)
-            assert part == host.pool.verify(window, DIGESTS, PAST, skipped=3)
+            part = verify(tested.pool, window, DIGESTS, PAST, skipped=3)
+            assert part == verify(host.pool, window, DIGESTS, PAST, skipped=3)
             assert part.kind is EvidenceKind.UNTOUCHED
             memory = tested.read()
             layers_of(memory, text)[-1][0, window.block_ids[7], 0] = 0
             tested.write(memory)
-            assert tested.pool.verify(window, DIGESTS, PAST).kind is EvidenceKind.MISMATCH
+            assert verify(tested.pool, window, DIGESTS, PAST).kind is EvidenceKind.MISMATCH
 
     @every_spec
     @pytest.mark.parametrize("digests", [(11, 33, 22, 44), OTHER])
@@ -513,7 +314,7 @@ class PoolSuite:
             first, second = layers_of(memory, CLASSIC)
             first[1] = second[0]
             tested.write(memory)
-            seen = tested.pool.verify(window, DIGESTS, PAST)
+            seen = verify(tested.pool, window, DIGESTS, PAST)
         assert seen.first is not None
         assert seen.first.owner == "the page of seq 2 chunk 0 rank 0 layer 1 plane K block 0"
         assert (seen.first.place.layer, seen.first.place.plane) == (0, 1)
@@ -526,9 +327,9 @@ class PoolSuite:
         with self.open(text) as tested:
             for skipped in range(1, 8):
                 tested.write(restored(tested, text, window, skipped))
-                kept = tested.pool.verify_skipped(window, DIGESTS, PAST, skipped=skipped)
-                rest = tested.pool.verify(window, DIGESTS, PAST, skipped=skipped)
-                whole = tested.pool.verify(window, DIGESTS, PAST)
+                kept = verify_skipped(tested.pool, window, PAST, skipped=skipped)
+                rest = verify(tested.pool, window, DIGESTS, PAST, skipped=skipped)
+                whole = verify(tested.pool, window, DIGESTS, PAST)
                 assert (kept.kind, kept.pages) == (EvidenceKind.MATCH, skipped * rows)
                 assert (rest.kind, rest.pages) == (EvidenceKind.MATCH, (8 - skipped) * rows)
                 assert kept.checked_bytes + rest.checked_bytes == whole.checked_bytes
@@ -542,10 +343,10 @@ class PoolSuite:
             tested.pool.poison(window)
             if skipped not in (0,):
                 with pytest.raises(ValueError, match=f"{skipped} of 8 blocks skipped"):
-                    tested.pool.verify(window, DIGESTS, (), skipped=skipped)
+                    verify(tested.pool, window, DIGESTS, (), skipped=skipped)
             if skipped not in (8,):
                 with pytest.raises(ValueError, match=f"{skipped} of 8 blocks skipped"):
-                    tested.pool.verify_skipped(window, DIGESTS, (), skipped=skipped)
+                    verify_skipped(tested.pool, window, (), skipped=skipped)
 
     @every_spec
     def test_any_flipped_byte_beside_the_blocks_is_found(self, text: str) -> None:
@@ -567,11 +368,11 @@ class PoolSuite:
                 memory = good.copy()
                 memory[beside[index]] ^= bits
                 tested.write(memory)
-                seen = tested.pool.verify_canaries(window)
+                seen = verify_canaries(tested.pool, window)
                 assert (seen.kind, seen.bad_pages) == (EvidenceKind.MISMATCH, 1)
                 assert seen.first is not None
                 assert seen.first.seen[0] == CANARY_BYTE ^ bits
-                assert tested.pool.verify(window, DIGESTS, PAST).kind is EvidenceKind.MATCH
+                assert verify(tested.pool, window, DIGESTS, PAST).kind is EvidenceKind.MATCH
 
             check()
 
@@ -675,9 +476,9 @@ class PoolSuite:
             works: list[Callable[[], object]] = [
                 lambda: pool.fill(source, DIGESTS),
                 lambda: pool.poison(destination),
-                lambda: pool.verify(destination, DIGESTS, ()),
-                lambda: pool.verify_canaries(destination),
-                lambda: pool.verify_skipped(destination, DIGESTS, (), skipped=1),
+                lambda: verify(pool, destination, DIGESTS, ()),
+                lambda: verify_canaries(pool, destination),
+                lambda: verify_skipped(pool, destination, (), skipped=1),
                 lambda: pool.chunk_digest((1, 2)),
             ]
             for work in works:
@@ -688,26 +489,3 @@ class PoolSuite:
         with self.open(CLASSIC) as tested:
             tested.pool.close()
             tested.pool.close()
-
-
-def damage(data: st.DataObject, memory: U8, layers: list[U8]) -> None:
-    """Do to the memory what a bad server would."""
-    layer = data.draw(st.integers(0, len(layers) - 1))
-    pages = layers[layer]
-    plane = data.draw(st.integers(0, pages.shape[0] - 1))
-    block = data.draw(st.integers(0, BLOCKS - 1))
-    other = data.draw(st.integers(0, BLOCKS - 1))
-    kind = data.draw(st.sampled_from(["byte", "anywhere", "swap", "repeat", "fill", "tail"]))
-    if kind == "byte":
-        offset = data.draw(st.integers(0, pages.shape[2] - 1))
-        pages[plane, block, offset] ^= data.draw(st.integers(1, 255))
-    elif kind == "anywhere":
-        memory[data.draw(st.integers(0, memory.size - 1))] ^= data.draw(st.integers(1, 255))
-    elif kind == "swap":
-        pages[plane, [block, other]] = pages[plane, [other, block]]
-    elif kind == "repeat":
-        pages[:, block] = pages[:, other]
-    elif kind == "fill":
-        pages[plane, block] = data.draw(st.sampled_from([0, POISON_BYTE, CANARY_BYTE, 255]))
-    else:
-        pages[plane, block, data.draw(st.integers(0, pages.shape[2] - 1)) :] = POISON_BYTE

@@ -37,6 +37,43 @@ class Window:
         return [self.block_ids[start : start + blocks_per_chunk] for start in starts]
 
 
+def check_skipped(window: Window, skipped: int, *, looked_at: bool) -> None:
+    """Raise ValueError if skipping leaves no page to look at, on the side that is `looked_at`.
+
+    True means the skipped blocks themselves, False the rest of the block table.
+    """
+    blocks = len(window.block_ids)
+    if looked_at and not 0 < skipped <= blocks:
+        raise ValueError(f"{skipped} of {blocks} blocks skipped: none to see")
+    if not looked_at and not 0 <= skipped < blocks:
+        raise ValueError(f"{skipped} of {blocks} blocks skipped: none is left")
+
+
+def check_fillable(window: Window) -> None:
+    """Raise ValueError if other blocks lie between those of the window's table."""
+    if len(window.block_ids) != window.count:
+        raise ValueError(
+            f"a window of {window.count} blocks with {len(window.block_ids)} in its table cannot "
+            "be filled: only a source window, without canaries, can"
+        )
+
+
+def check_window(window: Window, num_blocks: int) -> None:
+    """Raise ValueError for blocks outside the window or the pool: a device would not refuse."""
+    used = (*window.block_ids, *window.canaries)
+    check_blocks(window, min(used), max(used), num_blocks)
+
+
+def check_blocks(window: Window, least: int, most: int, num_blocks: int) -> None:
+    """Raise ValueError unless a window's blocks, from `least` to `most`, are in it and the pool."""
+    end = window.first + window.count
+    if not 0 <= window.first <= least <= most < end <= num_blocks:
+        raise ValueError(
+            f"blocks {least} to {most} in a window [{window.first}, {end}) of a pool of "
+            f"{num_blocks} blocks"
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockPlan:
     """The blocks of one request on one rank; the two windows do not overlap."""

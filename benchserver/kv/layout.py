@@ -6,6 +6,7 @@ lies before the first.  Pure.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shapespec import ShapeSpec, layer_indices, tensor_bytes
@@ -34,3 +35,10 @@ def place_tensors(spec: ShapeSpec) -> tuple[tuple[TensorPlace, ...], int]:
             places.append(TensorPlace(layer=layer, group=index, offset=offset, nbytes=nbytes))
             offset += -(-nbytes // _ALIGN_BYTES) * _ALIGN_BYTES + GUARD_BYTES
     return tuple(places), offset
+
+
+def guard_spans(places: Sequence[TensorPlace], nbytes: int) -> list[tuple[int, int]]:
+    """Return where each guard begins and ends: before all tensors, then behind each."""
+    starts = [0, *(place.offset + place.nbytes for place in places)]
+    ends = [*(place.offset for place in places), nbytes]
+    return list(zip(starts, ends, strict=True))

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from shapespec import GroupSpec, ShapeSpec, layer_indices, page_bytes, planes
+from shapespec import GroupSpec, page_bytes, planes
 
 U64 = npt.NDArray[np.uint64]
 U8 = npt.NDArray[np.uint8]
@@ -72,19 +72,23 @@ def _element_mask(item_bytes: int) -> bytes:
 class GroupPattern:
     """The content of one KV layer group for one run.
 
-    `words` is the table as an array that broadcasts against a page: uint64 where a page is a
-    whole number of 8-byte words, else uint8.
+    `index` counts the groups of the spec.  `words` is the table as an array that broadcasts
+    against a page: uint64 where a page is a whole number of 8-byte words, else uint8.
     """
 
-    def __init__(self, root: bytes, group: GroupSpec, group_index: int, first_layer: int) -> None:
+    def __init__(
+        self, root: bytes, group: GroupSpec, *, index: int, first_layer: int, blocks_per_chunk: int
+    ) -> None:
         self.group = group
+        self.index = index
         self.first_layer = first_layer
+        self.blocks_per_chunk = blocks_per_chunk
         size = page_bytes(group)
         self.dtype: type[np.uint64 | np.uint8] = np.uint64 if size % _WORD_BYTES == 0 else np.uint8
         mask = np.frombuffer(_element_mask(group.dtype.item_bytes), dtype=np.uint8)
         self._page_mask = np.resize(mask, size)
         self._key_mask = np.uint64(int.from_bytes(np.resize(mask, _WORD_BYTES).tobytes(), "little"))
-        seed = root + group_index.to_bytes(4, "little")
+        seed = root + index.to_bytes(4, "little")
         table = np.frombuffer(hashlib.shake_128(seed).digest(size), dtype=np.uint8)
         self.words = (table & self._page_mask).view(self.dtype)
 
@@ -98,16 +102,14 @@ class GroupPattern:
         """Return the layers of this group, numbered over the whole spec."""
         return range(self.first_layer, self.first_layer + self.group.layers)
 
-    def page_keys(
-        self, digests: Sequence[int], *, rank: int, layer: int, blocks_per_chunk: int
-    ) -> U64:
+    def page_keys(self, digests: Sequence[int], *, rank: int, layer: int) -> U64:
         """Return the masked keys of one layer's pages, shape (planes, chunks * blocks_per_chunk).
 
         Column `c * blocks_per_chunk + b` belongs to block `b` of chunk `c`.
         """
         chunks = np.asarray(digests, dtype=np.uint64)
         plane_ids = np.arange(planes(self.group), dtype=np.uint64)
-        blocks = np.arange(blocks_per_chunk, dtype=np.uint64)
+        blocks = np.arange(self.blocks_per_chunk, dtype=np.uint64)
         place = np.uint64((rank << 48) | (layer << 32))
         inner = _mix(place | (plane_ids[:, None] << np.uint64(28)) | blocks[None, :])
         keys = _mix(chunks[None, :, None] ^ inner[:, None, :])
@@ -132,11 +134,3 @@ class GroupPattern:
 def is_filled_with(page: U8, byte: int) -> bool:
     """Tell whether a page holds nothing but one byte value."""
     return bool((page == byte).all())
-
-
-def group_patterns(root: bytes, spec: ShapeSpec) -> tuple[GroupPattern, ...]:
-    """Return the content of every group; shared by all workers of a run."""
-    return tuple(
-        GroupPattern(root, group, index, layers.start)
-        for index, (group, layers) in enumerate(zip(spec.groups, layer_indices(spec), strict=True))
-    )

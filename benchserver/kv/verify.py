@@ -1,191 +1,159 @@
-"""Bytes to evidence: does every page hold what it must, and if not, whose bytes are they?
+"""From wrong pages to evidence, once for every memory: does each page hold what it must?
 
-Pure functions over numpy views.  Evidence is `match`, `mismatch` (with the first fault),
-`untouched` (the poison is still there) or `absent` (nobody looked); only `match` proves anything.
+Evidence is `match`, `mismatch` (with the first fault), `untouched` (the poison is still there) or
+`absent` (nobody looked); only `match` proves anything.  A pool tells which pages are wrong; of
+those, only the first is fetched and described.
 """
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from benchserver.kv.evidence import Evidence, EvidenceKind, PageFault, PageOwner
-from benchserver.kv.pattern import (
-    CANARY_BYTE,
-    POISON_BYTE,
-    REUSED_MASK,
-    U8,
-    U64,
-    GroupPattern,
-    is_filled_with,
-)
-
-SLICE_BYTES = 1 << 20
-"""Pages are checked in slices of this size, which stay in the cache of one core."""
-
-SHOWN_BYTES = 8
+from benchserver.kv.blocks import NULL_BLOCKS, Window, check_skipped, check_window
+from benchserver.kv.evidence import Evidence, EvidenceKind, PageFault
+from benchserver.kv.layout import guard_spans, place_tensors
+from benchserver.kv.owners import Candidate
+from benchserver.kv.pattern import CANARY_BYTE, POISON_BYTE
+from benchserver.kv.pool import Compared, PageReader, Places
+from benchserver.kv.wrongpages import FaultDescriber, PagePlace
+from shapespec import ShapeSpec, block_bytes, planes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A chunk sequence whose pages may turn up in the wrong place."""
-
-    label: str
-    digests: tuple[int, ...]
-
-
-def bad_pages(pages: np.ndarray, pattern: GroupPattern, keys: U64) -> list[tuple[int, int]]:
-    """Return (plane, column) of every page that differs from its pattern.
-
-    `pages` has shape (planes, columns, words of a page), in the pattern's dtype; `keys` has shape
-    (planes, columns).
-    """
-    page_words = pages.shape[2]
-    page_size = page_words * pages.itemsize
-    step = max(1, SLICE_BYTES // max(1, page_size))
-    scratch = np.empty((min(step, pages.shape[1]), page_words), dtype=pages.dtype)
-    found: list[tuple[int, int]] = []
-    for plane in range(pages.shape[0]):
-        for start in range(0, pages.shape[1], step):
-            part = pages[plane, start : start + step]
-            expected = scratch[: part.shape[0]]
-            key_words = pattern.key_words(keys[plane, start : start + step])
-            np.bitwise_xor(pattern.words, key_words, out=expected)
-            if not same_bytes(part, expected):
-                wrong = np.flatnonzero((part != expected).any(axis=1))
-                found.extend((plane, start + int(column)) for column in wrong)
-    return found
-
-
-def same_bytes(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> bool:
-    """Tell whether two C-contiguous arrays hold the same bytes.
-
-    By memcmp(3), which reads memory once: comparing arrays writes a third one, at half the speed.
-    """
-    if first.nbytes != second.nbytes:
-        return False
-    if not first.flags.c_contiguous or not second.flags.c_contiguous:
-        raise ValueError("memcmp needs C-contiguous arrays")
-    return _memcmp(first.ctypes.data, second.ctypes.data, first.nbytes) == 0
-
-
-def _load_memcmp() -> Callable[[int, int, int], int]:
-    memcmp = ctypes.CDLL(None).memcmp
-    memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
-    memcmp.restype = ctypes.c_int
-    return cast(Callable[[int, int, int], int], memcmp)
-
-
-_memcmp = _load_memcmp()
-
-
-def first_difference(seen: U8, expected: U8) -> int:
-    """Return the offset of the first differing byte, or -1."""
-    differs = np.flatnonzero(seen != expected)
-    return int(differs[0]) if differs.size else -1
-
-
-def describe_owner(
-    seen: U8,
-    offset: int,
-    pattern: GroupPattern,
+def verify(
+    pages: PageReader,
+    window: Window,
+    digests: Sequence[int],
     candidates: Sequence[Candidate],
     *,
-    ranks: int,
-    blocks_per_chunk: int,
-) -> str:
-    """Say whose bytes stand at `offset` of a page: poison, a canary, another page, or nobody's."""
-    if is_filled_with(seen, POISON_BYTE):
-        return "poison: nothing was written"
-    if is_filled_with(seen, CANARY_BYTE):
-        return "a canary"
-    if not seen.any():
-        return "zeros"
-    if seen[offset] == POISON_BYTE and bool((seen[offset:] == POISON_BYTE).all()):
-        return f"poison from byte {offset} on: partly written"
-    owner = find_owner(
-        seen, offset, pattern, candidates, ranks=ranks, blocks_per_chunk=blocks_per_chunk
-    )
-    if owner:
-        return owner
-    before = find_owner(
-        seen ^ np.uint8(REUSED_MASK),
-        offset,
-        pattern,
-        candidates,
-        ranks=ranks,
-        blocks_per_chunk=blocks_per_chunk,
-    )
-    if before:
-        return f"{before}, as overwritten after STORE was acknowledged: it was read too late"
-    return "bytes of no page of this run"
+    skipped: int = 0,
+) -> Evidence:
+    """Look at every byte of the window's blocks, except the first `skipped` of its table.
+
+    Raises ValueError if there is no page left to look at.
+    """
+    check_skipped(window, skipped, looked_at=False)
+    found = pages.compare(window, digests, skipped=skipped)
+    return _compared(pages, window, digests, candidates, found, skipped)
 
 
-def find_owner(
-    seen: U8,
-    offset: int,
-    pattern: GroupPattern,
+def verify_reused(
+    pages: PageReader, window: Window, digests: Sequence[int], candidates: Sequence[Candidate]
+) -> Evidence:
+    """Look at every byte of blocks that `reuse` was called for, and nobody else may write.
+
+    They may hold their content again when this returns.
+    """
+    found = pages.compare(window, digests, reused=True)
+    return _compared(pages, window, digests, candidates, found, 0)
+
+
+def _compared(
+    pages: PageReader,
+    window: Window,
+    digests: Sequence[int],
     candidates: Sequence[Candidate],
-    *,
-    ranks: int,
-    blocks_per_chunk: int,
-) -> str:
-    """Return whose page the word around `offset` comes from, or "" if no single page fits."""
-    if pattern.dtype is not np.uint64:
-        return ""
-    word = offset // 8
-    key = np.uint64(seen.view(np.uint64)[word] ^ pattern.words[word])
-    owners = [
-        owner
-        for candidate in candidates
-        for rank in range(ranks)
-        for owner in _owners_in(candidate, key, pattern, rank, blocks_per_chunk)
-    ]
-    if len(owners) != 1:
-        return ""
-    owner = owners[0]
-    return (
-        f"the page of {owner.label} chunk {owner.chunk} rank {owner.rank} layer {owner.layer} "
-        f"plane {plane_name(pattern, owner.plane)} block {owner.block}"
+    found: Compared,
+    skipped: int,
+) -> Evidence:
+    blocks = window.block_ids[skipped:]
+    spec, wrong = pages.content.spec, found.places
+    if not len(wrong):
+        return _seen(spec, len(blocks), EvidenceKind.MATCH)
+    kind = EvidenceKind.MISMATCH
+    if len(wrong) == _pages_of(spec, len(blocks)) and not len(
+        pages.not_filled(blocks, POISON_BYTE)
+    ):
+        kind = EvidenceKind.UNTOUCHED
+    place = _first(wrong, skipped)
+    seen = pages.page(place.layer, place.plane, window.block_ids[place.column])
+    fault = FaultDescriber(content=pages.content).wrong(
+        place, window, digests, seen, candidates, reused=found.reused
     )
+    return _seen(spec, len(blocks), kind, bad_pages=len(wrong), first=fault)
 
 
-def _owners_in(
-    candidate: Candidate, key: np.uint64, pattern: GroupPattern, rank: int, blocks_per_chunk: int
-) -> Iterable[PageOwner]:
-    for layer in pattern.layers:
-        keys = pattern.page_keys(
-            candidate.digests, rank=rank, layer=layer, blocks_per_chunk=blocks_per_chunk
+def verify_skipped(
+    pages: PageReader, window: Window, candidates: Sequence[Candidate], *, skipped: int
+) -> Evidence:
+    """Look at every byte of the first `skipped` blocks: each must be poison still.
+
+    Raises ValueError if that is no block at all, or more than there are.
+    """
+    check_skipped(window, skipped, looked_at=True)
+    check_window(window, pages.content.spec.num_blocks)
+    wrong = pages.not_filled(window.block_ids[:skipped], POISON_BYTE)
+    spec = pages.content.spec
+    if not len(wrong):
+        return _seen(spec, skipped, EvidenceKind.MATCH)
+    place = _first(wrong)
+    seen = pages.page(place.layer, place.plane, window.block_ids[place.column])
+    fault = FaultDescriber(content=pages.content).skipped(place, window, seen, candidates)
+    return _seen(spec, skipped, EvidenceKind.MISMATCH, bad_pages=len(wrong), first=fault)
+
+
+def verify_canaries(pages: PageReader, window: Window) -> Evidence:
+    """Look at every byte that a RETRIEVE into the window must not touch.
+
+    These are the window's canaries, the null block, and the guards between the tensors.
+    """
+    spec = pages.content.spec
+    check_window(window, spec.num_blocks)
+    blocks = (*range(NULL_BLOCKS), *window.canaries)
+    wrong, guards = pages.not_filled(blocks, CANARY_BYTE), pages.wrong_guards()
+    bad_pages = len(wrong) + len(guards)
+    first: PageFault | None = None
+    if len(wrong):
+        place = _first(wrong, by_plane=True)
+        block_id = blocks[place.column]
+        seen = pages.page(place.layer, place.plane, block_id)
+        first = FaultDescriber(content=pages.content).canary(
+            layer=place.layer, plane=place.plane, block_id=block_id, seen=seen
         )
-        for plane, column in np.argwhere(keys == key):
-            yield PageOwner(
-                label=candidate.label,
-                chunk=int(column) // blocks_per_chunk,
-                rank=rank,
-                layer=layer,
-                plane=int(plane),
-                block=int(column) % blocks_per_chunk,
-            )
-
-
-def plane_name(pattern: GroupPattern, plane: int) -> str:
-    """Return K or V, or `latent` for the single plane of an MLA group."""
-    return "latent" if pattern.group.is_mla else "KV"[plane]
-
-
-def verify_filled(pages: U8, byte: int, describe: Callable[[int], PageFault]) -> Evidence:
-    """Check that every page (row) holds only `byte`; `describe(row)` tells of the first fault."""
-    good = (pages == byte).all(axis=1)
-    wrong = np.flatnonzero(~good)
+    elif guards:
+        guard = min(guards)
+        first = FaultDescriber(content=pages.content).canary(
+            layer=max(0, guard - 1), plane=0, block_id=-1, seen=guards[guard]
+        )
+    spans = guard_spans(*place_tensors(spec))
     return Evidence(
-        kind=EvidenceKind.MISMATCH if wrong.size else EvidenceKind.MATCH,
-        pages=pages.shape[0],
-        bad_pages=int(wrong.size),
-        checked_bytes=int(pages.size),
-        first=describe(int(wrong[0])) if wrong.size else None,
+        kind=EvidenceKind.MISMATCH if bad_pages else EvidenceKind.MATCH,
+        pages=_pages_of(spec, len(blocks)) + len(spans),
+        bad_pages=bad_pages,
+        checked_bytes=len(blocks) * block_bytes(spec) + sum(end - start for start, end in spans),
+        first=first,
     )
+
+
+def _first(places: Places, skipped: int = 0, *, by_plane: bool = False) -> PagePlace:
+    """Return the first page: of the first layer, then column, then plane.
+
+    With `by_plane` of the first plane, then column.  Skipped blocks are added to its column.
+    """
+    layers, planes_of, columns = places.T
+    order = (columns, planes_of) if by_plane else (planes_of, columns)
+    layer, plane, column = places[np.lexsort((*order, layers))[0]]
+    return PagePlace(layer=int(layer), plane=int(plane), column=int(column) + skipped)
+
+
+def _seen(
+    spec: ShapeSpec,
+    blocks: int,
+    kind: EvidenceKind,
+    *,
+    bad_pages: int = 0,
+    first: PageFault | None = None,
+) -> Evidence:
+    """Return evidence of all pages of so many blocks."""
+    return Evidence(
+        kind=kind,
+        pages=_pages_of(spec, blocks),
+        bad_pages=bad_pages,
+        checked_bytes=blocks * block_bytes(spec),
+        first=first,
+    )
+
+
+def _pages_of(spec: ShapeSpec, blocks: int) -> int:
+    return blocks * sum(group.layers * planes(group) for group in spec.groups)

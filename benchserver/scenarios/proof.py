@@ -28,7 +28,8 @@ from benchserver.history import (
 )
 from benchserver.kv.blocks import BlockPlan, Window
 from benchserver.kv.evidence import EvidenceKind
-from benchserver.kv.verify import Candidate
+from benchserver.kv.owners import Candidate
+from benchserver.kv.verify import verify, verify_canaries, verify_reused, verify_skipped
 from benchserver.tasks import cancel_and_wait, gather_all, gather_two, in_thread
 
 _FEW_CPUS = 4
@@ -140,8 +141,8 @@ class Prover:
         window = work.plans[worker.rank].destination
         content, canaries = await gather_all(
             (
-                in_thread(self._executor, partial(worker.pool.verify, window, work.digests, past)),
-                in_thread(self._executor, partial(worker.pool.verify_canaries, window)),
+                in_thread(self._executor, partial(verify, worker.pool, window, work.digests, past)),
+                in_thread(self._executor, partial(verify_canaries, worker.pool, window)),
             )
         )
         return EvidenceRecord(rank=worker.rank, content=content, canaries=canaries)
@@ -163,11 +164,11 @@ class Prover:
         skipped: int,
     ) -> PartialRecord:
         window, pool = work.plans[worker.rank].destination, worker.pool
-        look = partial(pool.verify_skipped, window, work.digests, past, skipped=skipped)
-        read = partial(pool.verify, window, work.digests, past, skipped=skipped)
+        look = partial(verify_skipped, pool, window, past, skipped=skipped)
+        read = partial(verify, pool, window, work.digests, past, skipped=skipped)
         kept, restored, canaries = await gather_all(
             in_thread(self._executor, see)
-            for see in (look, read, partial(pool.verify_canaries, window))
+            for see in (look, read, partial(verify_canaries, pool, window))
         )
         return PartialRecord(
             rank=worker.rank,
@@ -181,8 +182,8 @@ class Prover:
         self, work: SequencePlan, rank: int, past: tuple[Candidate, ...]
     ) -> SourceRecord:
         pool = self._workers[rank].pool
-        verify = pool.verify_reused if work.overwritten else pool.verify
-        look = partial(verify, work.plans[rank].source, work.digests, past)
+        see = verify_reused if work.overwritten else verify
+        look = partial(see, pool, work.plans[rank].source, work.digests, past)
         return SourceRecord(rank=rank, content=await in_thread(self._executor, look))
 
     def _source_legs(self, work: SequencePlan) -> dict[Leg, Window]:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from benchserver.config import RunConfig
 from benchserver.geometry import Geometry
+from benchserver.kv.content import PoolContent, group_patterns
 from benchserver.kv.host.pool import HostPool
 from benchserver.kv.host.segment import SharedSegment, require_room
 from benchserver.kv.layout import place_tensors
-from benchserver.kv.pattern import content_seed, group_patterns
+from benchserver.kv.pattern import content_seed
 from benchserver.kv.placement import RankDevice
 from benchserver.kv.pool import KvPool
 from benchserver.shmnames import segment_name
@@ -56,6 +57,21 @@ def kv_rank(config: RunConfig, rank: int) -> int:
     return 0 if config.is_mla else rank
 
 
+def rank_contents(config: RunConfig, geometry: Geometry) -> list[PoolContent]:
+    """Return what each rank's pool must hold; all share their patterns."""
+    root = content_seed(config.seed, config.cache_salt)
+    patterns = group_patterns(root, config.spec, geometry.blocks_per_chunk)
+    return [
+        PoolContent(
+            spec=config.spec,
+            patterns=patterns,
+            rank=kv_rank(config, rank),
+            ranks=config.tp_size,
+        )
+        for rank in range(config.tp_size)
+    ]
+
+
 class HostPools:
     """Pools in shared memory."""
 
@@ -66,11 +82,10 @@ class HostPools:
         self, config: RunConfig, geometry: Geometry, nonce: bytes, cancel: threading.Event
     ) -> None:
         self._config = config
-        self._blocks_per_chunk = geometry.blocks_per_chunk
         self._nonce = nonce
         self._cancel = cancel
         self._nbytes = place_tensors(config.spec)[1]
-        self._patterns = group_patterns(content_seed(config.seed, config.cache_salt), config.spec)
+        self._contents = rank_contents(config, geometry)
 
     def require(self) -> None:
         """Look whether all pools fit into this machine's memory and /dev/shm."""
@@ -80,12 +95,8 @@ class HostPools:
         """Return a rank's pool, in a segment of its own."""
         return HostPool(
             SharedSegment(self._nbytes, self._cancel),
-            self._config.spec,
-            self._patterns,
+            self._contents[rank],
             shm_name=segment_name(self._nonce.hex(), rank),
-            content_rank=kv_rank(self._config, rank),
-            ranks=self._config.tp_size,
-            blocks_per_chunk=self._blocks_per_chunk,
             cancel=self._cancel,
         )
 
@@ -95,9 +106,8 @@ class GpuPools:
 
     def __init__(self, config: RunConfig, geometry: Geometry, cancel: threading.Event) -> None:
         self._config = config
-        self._blocks_per_chunk = geometry.blocks_per_chunk
         self._cancel = cancel
-        self._patterns = group_patterns(content_seed(config.seed, config.cache_salt), config.spec)
+        self._contents = rank_contents(config, geometry)
         self._lanes: Lanes | None = None
         self.devices: list[RankDevice] = []
         self.slow_kernels = ""
@@ -116,13 +126,9 @@ class GpuPools:
 
         self._lanes = self._lanes or Lanes()
         pool = make_pool(
-            self._config.spec,
-            self._patterns,
+            self._contents[rank],
             self.devices[rank],
             ipc=self._config.cuda_ipc,
-            content_rank=kv_rank(self._config, rank),
-            ranks=self._config.tp_size,
-            blocks_per_chunk=self._blocks_per_chunk,
             cancel=self._cancel,
             lanes=self._lanes,
         )

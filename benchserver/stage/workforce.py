@@ -22,6 +22,7 @@ from benchserver.kv.blocks import PLACES, BlockPlan
 from benchserver.kv.evidence import EvidenceKind
 from benchserver.kv.placement import RankDevice
 from benchserver.kv.pool import KvPool
+from benchserver.kv.verify import verify
 from benchserver.options.memory import TransferChoice
 from benchserver.stage.pools import Pools, kv_rank
 from benchserver.tasks import gather_all, in_thread
@@ -202,7 +203,7 @@ class Workforce:
         """Fill blocks and read them back; FatalError if they are not what was written."""
         digests = tuple(range(self._geometry.chunks))
         worker.pool.fill(plan.source, digests)
-        seen = worker.pool.verify(plan.source, digests, ())
+        seen = verify(worker.pool, plan.source, digests, ())
         if seen.kind is not EvidenceKind.MATCH:
             raise FatalError(
                 f"rank {worker.rank}: {seen.bad_pages} of {seen.pages} pages that were just "

@@ -28,11 +28,11 @@ from benchserver.history import (
     Step,
     TransferRecord,
 )
+from benchserver.kv.content import PoolContent, group_patterns
 from benchserver.kv.evidence import Evidence, EvidenceKind
 from benchserver.kv.host.pool import HostPool
 from benchserver.kv.host.segment import SharedSegment
 from benchserver.kv.layout import place_tensors
-from benchserver.kv.pattern import group_patterns
 from benchserver.options.memory import TransferChoice
 from benchserver.result import RunResult, ServerFacts
 from benchserver.scenarios.baseline.checks import CHECKS
@@ -74,12 +74,13 @@ def _open_pool(
     segment = SharedSegment(place_tensors(spec)[1], threading.Event())
     pool = HostPool(
         segment,
-        spec,
-        group_patterns(root, spec),
+        PoolContent(
+            spec=spec,
+            patterns=group_patterns(root, spec, blocks_per_chunk),
+            rank=content_rank,
+            ranks=ranks,
+        ),
         shm_name=segment_name("00ff", 0),
-        content_rank=content_rank,
-        ranks=ranks,
-        blocks_per_chunk=blocks_per_chunk,
         cancel=threading.Event() if cancel is None else cancel,
     )
     try:

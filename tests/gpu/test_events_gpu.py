@@ -26,11 +26,13 @@ from benchserver.client.lookups import LookupDesk, OpenRequest
 from benchserver.client.zmq import ZmqConnector
 from benchserver.clock import NS_PER_S, RealClock
 from benchserver.kv.blocks import BlockPlan, plan_blocks
+from benchserver.kv.content import PoolContent, group_patterns
 from benchserver.kv.evidence import Evidence, EvidenceKind
 from benchserver.kv.layout import place_tensors
-from benchserver.kv.pattern import chunk_digests, content_seed, group_patterns
+from benchserver.kv.owners import Candidate
+from benchserver.kv.pattern import chunk_digests, content_seed
 from benchserver.kv.pool import EventError
-from benchserver.kv.verify import Candidate
+from benchserver.kv.verify import verify, verify_canaries
 from benchserver.load.workload import sequence_tokens
 from benchserver.tasks import in_thread
 from protocol.dialects import V056
@@ -111,14 +113,12 @@ async def rigged(server: Urls, seed: int) -> AsyncIterator[Rig]:
         cleanup.push_async_callback(connector.close)
         rpc = connector.open(V056, surprises.append)
         chunk_tokens = int((await rpc.call(Op.GET_CHUNK_SIZE)).result)
+        root, blocks_per_chunk = content_seed(seed, ""), chunk_tokens // SPEC.block_size
+        patterns = group_patterns(root, SPEC, blocks_per_chunk)
         pool = make_pool(
-            SPEC,
-            group_patterns(content_seed(seed, ""), SPEC),
+            PoolContent(spec=SPEC, patterns=patterns, rank=0, ranks=1),
             assign_devices(1, place_tensors(SPEC)[1])[0],
             ipc="torch",
-            content_rank=0,
-            ranks=1,
-            blocks_per_chunk=chunk_tokens // SPEC.block_size,
             cancel=threading.Event(),
         )
         cleanup.callback(pool.close)
@@ -218,14 +218,14 @@ async def write_late(rig: Rig, seed: int, *, early_event: bool) -> Outcome:
     await rig.desk.settle(warm)
     candidates = (Candidate(label="old", digests=old),)
     outcome = Outcome(
-        as_new=pool.verify(plan.destination, new, candidates),
-        as_old=pool.verify(plan.destination, old, ()),
+        as_new=verify(pool, plan.destination, new, candidates),
+        as_old=verify(pool, plan.destination, old, ()),
         stored_ns=stored_ns,
         replied_ns=replied_ns,
         fill_was_pending=pending,
     )
-    assert pool.verify(plan.source, new, candidates).kind is EvidenceKind.MATCH
-    assert pool.verify_canaries(plan.destination).kind is EvidenceKind.MATCH
+    assert verify(pool, plan.source, new, candidates).kind is EvidenceKind.MATCH
+    assert verify_canaries(pool, plan.destination).kind is EvidenceKind.MATCH
     return outcome
 
 

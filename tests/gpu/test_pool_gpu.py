@@ -18,21 +18,14 @@ import pytest
 
 from benchserver.errors import FatalError
 from benchserver.kv.blocks import Window
+from benchserver.kv.content import PoolContent, group_patterns
 from benchserver.kv.evidence import EvidenceKind
 from benchserver.kv.gpu.choice import Kernels
 from benchserver.kv.layout import place_tensors
-from benchserver.kv.pattern import group_patterns
+from benchserver.kv.verify import verify, verify_canaries
 from shapespec import parse_shape_spec
-from tests.poolsuite import (
-    BLOCKS_PER_CHUNK,
-    CLASSIC,
-    DIGESTS,
-    ROOT,
-    U8,
-    PoolOnTest,
-    PoolSuite,
-    plan,
-)
+from tests.pools import BLOCKS_PER_CHUNK, CLASSIC, DIGESTS, ROOT, U8, PoolOnTest, plan
+from tests.poolsuite import PoolSuite
 
 pytestmark = pytest.mark.gpu
 
@@ -59,13 +52,14 @@ def open_on_gpu(
     try:
         stream: Any = torch.cuda.Stream(memory.device)
         pool = CudaPool(
-            spec,
-            group_patterns(ROOT, spec),
+            PoolContent(
+                spec=spec,
+                patterns=group_patterns(ROOT, spec, blocks_per_chunk),
+                rank=content_rank,
+                ranks=ranks,
+            ),
             memory=memory,
             events=CudaEvents(memory.device, stream),
-            content_rank=content_rank,
-            ranks=ranks,
-            blocks_per_chunk=blocks_per_chunk,
             cancel=threading.Event() if cancel is None else cancel,
             kernels=kernels,
         )
@@ -127,7 +121,7 @@ def test_writing_and_events_do_not_wait_for_the_device(kernels: Kernels) -> None
             work()
             assert not pool.stream.query(), "it waited for the device"
             pool.stream.synchronize()
-        assert pool.verify(source, DIGESTS, ()).kind is EvidenceKind.MATCH
+        assert verify(pool, source, DIGESTS, ()).kind is EvidenceKind.MATCH
 
 
 def test_a_comparison_and_a_digest_come_behind_a_late_fill() -> None:
@@ -140,7 +134,7 @@ def test_a_comparison_and_a_digest_come_behind_a_late_fill() -> None:
         pool.fill(source, DIGESTS)
         expected = pool.chunk_digest(table)
         looks: list[tuple[Callable[[], object], object]] = [
-            (lambda: pool.verify(source, DIGESTS, ()).kind, EvidenceKind.MATCH),
+            (lambda: verify(pool, source, DIGESTS, ()).kind, EvidenceKind.MATCH),
             (lambda: pool.chunk_digest(table), expected),
         ]
         for look, good in looks:
@@ -157,16 +151,16 @@ def test_a_pool_of_more_than_2_to_the_31_words(kernels: Kernels) -> None:
     """32 layers x 2 planes x 9216 pages of 32 KiB are 18 GiB: 2.4 * 10^9 words."""
     text = "(2,9216,16,8,128):float16:32"
     spec = parse_shape_spec(text)
-    (pattern,) = group_patterns(ROOT, spec)
+    (pattern,) = group_patterns(ROOT, spec, 16)
     ids = (9214, 9200, *range(9201, 9214), 9215)
     window = Window(first=9200, count=16, block_ids=ids, canaries=())
     with open_on_gpu(text, kernels=kernels, blocks_per_chunk=16) as tested:
         pool: Any = tested.pool
         pool.fill(window, DIGESTS[:1])
-        assert pool.verify(window, DIGESTS[:1], ()).kind is EvidenceKind.MATCH
+        assert verify(pool, window, DIGESTS[:1], ()).kind is EvidenceKind.MATCH
         md5 = hashlib.md5()
         for layer in range(32):
-            keys = pattern.page_keys(DIGESTS[:1], rank=0, layer=layer, blocks_per_chunk=16)
+            keys = pattern.page_keys(DIGESTS[:1], rank=0, layer=layer)
             for plane in range(2):
                 for column in range(16):
                     md5.update(pattern.expected_page(int(keys[plane, column])).data)
@@ -175,13 +169,13 @@ def test_a_pool_of_more_than_2_to_the_31_words(kernels: Kernels) -> None:
         pool.gather_chunk(0, ids, chunk)
         chunk[-1] ^= 0x80  # the last byte of layer 31, plane 1, column 15
         pool.scatter_chunk(0, ids, chunk)
-        seen = pool.verify(window, DIGESTS[:1], ())
+        seen = verify(pool, window, DIGESTS[:1], ())
         assert (seen.kind, seen.bad_pages) == (EvidenceKind.MISMATCH, 1)
         assert seen.first is not None
         place = seen.first.place
         assert (place.layer, place.plane, place.block) == (31, 1, 15)
         assert (seen.first.block_id, seen.first.offset) == (9215, (32 << 10) - 1)
-        assert pool.verify_canaries(window).kind is EvidenceKind.MATCH
+        assert verify_canaries(pool, window).kind is EvidenceKind.MATCH
 
 
 def test_two_ranks_have_their_own_content() -> None:
@@ -191,5 +185,5 @@ def test_two_ranks_have_their_own_content() -> None:
         for tested in (first, second):
             tested.pool.fill(source, DIGESTS)
         second.write(first.read())
-        seen = second.pool.verify(source, DIGESTS, ())
+        seen = verify(second.pool, source, DIGESTS, ())
     assert (seen.kind, seen.bad_pages) == (EvidenceKind.MISMATCH, seen.pages)

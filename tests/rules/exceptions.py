@@ -36,8 +36,6 @@ LOOPS: Mapping[str, str] = {
 
 LONG_FUNCTIONS: Measured = {}
 LONG_MODULES: Measured = {
-    "benchserver/kv/gpu/pool.py": 408,
-    "benchserver/kv/host/pool.py": 418,
     "benchserver/refserver/front/http.py": 424,
     "benchserver/refserver/store/cache.py": 401,
     "benchserver/selftest/cases.py": 544,
@@ -45,15 +43,12 @@ LONG_MODULES: Measured = {
     "tests/benchserver/client/test_discovery.py": 646,
     "tests/benchserver/client/test_http.py": 599,
     "tests/benchserver/client/test_zmq.py": 735,
-    "tests/benchserver/kv/host/test_pool.py": 637,
-    "tests/poolsuite.py": 713,
     "scripts/bench_gpu": 502,
     "scripts/fuzz_server": 678,
     "scripts/kill_fs_tier": 567,
     "scripts/soak_evictions": 518,
 }
 WIDE_INTERFACES: Measured = {
-    "benchserver/kv/pool.py::KvPool": 16,
     "benchserver/refserver/tiers/tier.py::Tier": 7,
 }
 RINGS: list[str] = []

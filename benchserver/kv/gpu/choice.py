@@ -13,6 +13,7 @@ from typing import Literal
 
 from benchserver.errors import FatalError, one_line
 from benchserver.kv.blocks import Window
+from benchserver.kv.content import PoolContent
 from benchserver.kv.gpu.pages import COUNT_AT, Call, GroupContent, TorchContent, start_call
 from benchserver.kv.gpu.views import GroupView
 from benchserver.kv.pattern import GroupPattern
@@ -35,12 +36,7 @@ class Choice:
 
 
 def choose_contents(
-    views: Sequence[GroupView],
-    patterns: Sequence[GroupPattern],
-    *,
-    rank: int,
-    blocks_per_chunk: int,
-    kernels: Kernels,
+    views: Sequence[GroupView], content: PoolContent, *, kernels: Kernels
 ) -> Choice:
     """Choose for each group, and try the choice on the pool's last block, whose bytes are lost.
 
@@ -49,32 +45,30 @@ def choose_contents(
     on_host = views[0].pages.device.type == "cpu"
     contents: list[GroupContent] = []
     note = ""
-    for view, pattern in zip(views, patterns, strict=True):
-        content: GroupContent | None = None
+    for view, pattern in zip(views, content.patterns, strict=True):
+        chosen: GroupContent | None = None
         if kernels == "torch" or (kernels == "auto" and on_host):
             note = note or "nobody asked for it"
         elif not view.whole_words:
             note = note or f"pages of {view.page_bytes} bytes are no whole 8-byte words"
         else:
-            content, reason = _triton_content(view, pattern, rank, blocks_per_chunk)
-            if content is None and kernels == "triton":
+            chosen, reason = _triton_content(view, pattern, content.rank)
+            if chosen is None and kernels == "triton":
                 raise FatalError(f"Triton kernels cannot be used: {reason}")
             note = note or reason
-        if content is None:
-            content = TorchContent(view, pattern, rank=rank, blocks_per_chunk=blocks_per_chunk)
-        contents.append(content)
+        contents.append(chosen or TorchContent(view, pattern, rank=content.rank))
     return Choice(contents=tuple(contents), note=note)
 
 
 def _triton_content(
-    view: GroupView, pattern: GroupPattern, rank: int, blocks_per_chunk: int
+    view: GroupView, pattern: GroupPattern, rank: int
 ) -> tuple[GroupContent | None, str]:
     """Return kernels that work, or why there are none."""
     try:
         from benchserver.kv.gpu.kernels import TritonContent
 
-        content = TritonContent(view, pattern, blocks_per_chunk=blocks_per_chunk)
-        seen = _try(content, view, pattern, rank, blocks_per_chunk)
+        content = TritonContent(view, pattern)
+        seen = _try(content, view, pattern, rank)
     except ImportError as error:
         return None, f"Triton cannot be imported ({_reason(error)})"
     # Triton, the C compiler that it calls, and the driver fail in ways of their own, and a
@@ -84,9 +78,7 @@ def _triton_content(
     return (None, f"a first Triton kernel {seen}") if seen else (content, "")
 
 
-def _try(
-    content: GroupContent, view: GroupView, pattern: GroupPattern, rank: int, blocks_per_chunk: int
-) -> str:
+def _try(content: GroupContent, view: GroupView, pattern: GroupPattern, rank: int) -> str:
     """Write and compare one block; return what went wrong, or ""."""
     block = view.spec.num_blocks - 1
     window = Window(first=block, count=1, block_ids=(block,), canaries=())
@@ -109,9 +101,7 @@ def _try(
         if wrong != expected:
             return f"found {wrong} of {pages} pages wrong where {expected} are"
     for index, layer in enumerate(view.layers):
-        keys = pattern.page_keys(
-            (_PROBE_DIGEST,), rank=rank, layer=layer, blocks_per_chunk=blocks_per_chunk
-        )
+        keys = pattern.page_keys((_PROBE_DIGEST,), rank=rank, layer=layer)
         for plane in range(view.planes):
             expected_page = pattern.expected_page(int(keys[plane, 0]))
             if view.page(index, plane, block).tobytes() != expected_page.tobytes():

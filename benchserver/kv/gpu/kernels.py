@@ -168,7 +168,7 @@ def _compare(
 class TritonContent:
     """The content of one group, of pages of whole 8-byte words, by these kernels."""
 
-    def __init__(self, view: GroupView, pattern: GroupPattern, *, blocks_per_chunk: int) -> None:
+    def __init__(self, view: GroupView, pattern: GroupPattern) -> None:
         """Raise ValueError if pages are no whole words."""
         if not view.whole_words:
             raise ValueError(f"pages of {view.page_bytes} bytes are no whole 8-byte words")
@@ -179,7 +179,7 @@ class TritonContent:
         self._constants = {
             "spec_layer": view.layers.start,
             "planes": view.planes,
-            "blocks_per_chunk": blocks_per_chunk,
+            "blocks_per_chunk": pattern.blocks_per_chunk,
             "words": words,
             "plane_stride": plane_stride,
             "layer_stride": layer_stride,

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 
 from benchserver.cuda.reason import reason_of
 from benchserver.errors import FatalError
+from benchserver.kv.content import PoolContent
 from benchserver.kv.gpu.events import CudaEvents
 from benchserver.kv.gpu.lanes import Lanes
 from benchserver.kv.gpu.memory import CudaMemory, require_device_room
 from benchserver.kv.gpu.pool import CudaPool
 from benchserver.kv.gpu.requirements import require_cuda
 from benchserver.kv.layout import place_tensors
-from benchserver.kv.pattern import GroupPattern
 from benchserver.kv.placement import CudaIpc, RankDevice, device_numbers
-from shapespec import ShapeSpec
 
 
 def assign_devices(ranks: int, nbytes: int) -> list[RankDevice]:
@@ -40,14 +38,10 @@ def assign_devices(ranks: int, nbytes: int) -> list[RankDevice]:
 
 
 def make_pool(
-    spec: ShapeSpec,
-    patterns: Sequence[GroupPattern],
+    content: PoolContent,
     device: RankDevice,
     *,
     ipc: CudaIpc,
-    content_rank: int,
-    ranks: int,
-    blocks_per_chunk: int,
     cancel: threading.Event,
     lanes: Lanes | None = None,
 ) -> CudaPool:
@@ -57,17 +51,13 @@ def make_pool(
     """
     import torch
 
-    memory = CudaMemory(place_tensors(spec)[1], device=device.number, ipc=ipc)
+    memory = CudaMemory(place_tensors(content.spec)[1], device=device.number, ipc=ipc)
     try:
         stream = torch.cuda.Stream(memory.device)
         return CudaPool(
-            spec,
-            patterns,
+            content,
             memory=memory,
             events=CudaEvents(memory.device, stream, cancel=cancel),
-            content_rank=content_rank,
-            ranks=ranks,
-            blocks_per_chunk=blocks_per_chunk,
             cancel=cancel,
             lanes=lanes,
         )

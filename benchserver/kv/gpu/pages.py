@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
-from benchserver.kv.blocks import Window
+from benchserver.kv.blocks import Window, check_blocks
 from benchserver.kv.gpu.queue import upload
 from benchserver.kv.gpu.views import WORD_BYTES, GroupView
 from benchserver.kv.pattern import GroupPattern
-from benchserver.kv.pool import Share
+from benchserver.kv.pool import Places, Share
 
 _SLICE_BYTES = 256 << 20
 """Temporaries of one operation: enough to keep a device busy, little beside its memory."""
@@ -72,22 +73,6 @@ def start_call(
     return Call(window=window, digests=digests, numbers=upload(numbers, device))
 
 
-def check_window(window: Window, num_blocks: int) -> None:
-    """Raise ValueError for blocks outside the window or the pool: a device would not refuse."""
-    used = (*window.block_ids, *window.canaries)
-    check_blocks(window, min(used), max(used), num_blocks)
-
-
-def check_blocks(window: Window, least: int, most: int, num_blocks: int) -> None:
-    """Raise ValueError unless a window's blocks, from `least` to `most`, are in it and the pool."""
-    end = window.first + window.count
-    if not 0 <= window.first <= least <= most < end <= num_blocks:
-        raise ValueError(
-            f"blocks {least} to {most} in a window [{window.first}, {end}) of a pool of "
-            f"{num_blocks} blocks"
-        )
-
-
 def device_table(pattern: GroupPattern, device: Any) -> Any:
     """Return a group's table as a tensor of words, as its pages have them."""
     import torch
@@ -99,13 +84,10 @@ def device_table(pattern: GroupPattern, device: Any) -> Any:
 class TorchContent:
     """The content of one group in torch operations, with keys that the host has computed."""
 
-    def __init__(
-        self, view: GroupView, pattern: GroupPattern, *, rank: int, blocks_per_chunk: int
-    ) -> None:
+    def __init__(self, view: GroupView, pattern: GroupPattern, *, rank: int) -> None:
         self._view = view
         self._pattern = pattern
         self._rank = rank
-        self._blocks_per_chunk = blocks_per_chunk
         self._table = device_table(pattern, view.pages.device)
 
     def fill(self, call: Call, share: Share) -> None:
@@ -143,10 +125,7 @@ class TorchContent:
         positions = np.asarray(window.block_ids) - window.first
         for index, layer in enumerate(layers):
             keys[index][:, positions] = self._pattern.page_keys(
-                call.digests,
-                rank=self._rank,
-                layer=self._view.layers[layer],
-                blocks_per_chunk=self._blocks_per_chunk,
+                call.digests, rank=self._rank, layer=self._view.layers[layer]
             )
         return upload(keys.view(np.int64), self._view.pages.device)
 
@@ -208,3 +187,29 @@ def not_filled(view: GroupView, blocks: Any, byte: int) -> Any:
         for start in range(0, len(view.layers), step)
     ]
     return torch.cat(found)
+
+
+NO_PLACES: Places = np.empty((0, 3), dtype=np.intp)
+
+
+def fetch_places(views: Sequence[GroupView], flags: Sequence[Any]) -> Places:
+    """Return which pages have a flag that is not 0; waits for the device.
+
+    `flags` are a tensor [layer, plane, column] for each group.
+    """
+    found: list[Places] = []
+    for view, part in zip(views, fetch_flags(flags), strict=True):
+        places = np.argwhere(part)
+        places[:, 0] += view.layers.start
+        found.append(places)
+    return np.concatenate(found)
+
+
+def fetch_flags(flags: Sequence[Any]) -> list[npt.NDArray[np.bool_]]:
+    """Bring tensors of flags to the host in one copy, which waits for the device."""
+    import torch
+
+    flat = torch.cat([part.reshape(-1).to(torch.bool) for part in flags]).cpu().numpy()
+    ends = np.cumsum([part.numel() for part in flags])
+    pieces = np.split(flat, ends[:-1])
+    return [piece.reshape(tuple(part.shape)) for piece, part in zip(pieces, flags, strict=True)]

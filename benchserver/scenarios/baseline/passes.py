@@ -36,8 +36,8 @@ from benchserver.history import (
     sequence_label,
 )
 from benchserver.kv.blocks import Window
+from benchserver.kv.owners import Candidate
 from benchserver.kv.pool import shares
-from benchserver.kv.verify import Candidate
 from benchserver.load.partial import skip_tokens
 from benchserver.scenarios import requests
 from benchserver.scenarios.baseline.config import BaselineConfig

@@ -21,6 +21,7 @@ from benchserver.kv.blocks import Window
 from benchserver.kv.evidence import EvidenceKind
 from benchserver.kv.host.pool import HostPool
 from benchserver.kv.host.segment import SharedSegment
+from benchserver.kv.verify import verify, verify_canaries
 from benchserver.shmnames import SHM_DIR
 from protocol.dialects import V056
 from protocol.errors import RemoteProtocolError
@@ -366,8 +367,8 @@ def test_retrieve_copies_every_chunk_to_its_blocks(
     for offset, index in ((256, 0), (0, 1)):
         server_pool.write(offset, chunk_of(used.pool, index))
     assert used.run("retrieve", TARGET) == Moved(latency_ns=2000, replied_ns=2000, chunks=2)
-    assert used.pool.verify(TARGET, DIGESTS, ()).kind is EvidenceKind.MATCH
-    assert used.pool.verify_canaries(TARGET).kind is EvidenceKind.MATCH
+    assert verify(used.pool, TARGET, DIGESTS, ()).kind is EvidenceKind.MATCH
+    assert verify_canaries(used.pool, TARGET).kind is EvidenceKind.MATCH
     assert used.rpc.calls[1:] == [
         (Op.PREPARE_RETRIEVE, KEY, 5),
         (Op.COMMIT_RETRIEVE, KEY, 5),
@@ -389,7 +390,7 @@ def test_a_bad_plan_copies_nothing_and_gives_the_locks_back(
     with pytest.raises(RemoteProtocolError, match=reason):
         used.run("retrieve", TARGET)
     assert used.rpc.ops[-1] is Op.COMMIT_RETRIEVE
-    assert used.pool.verify(TARGET, DIGESTS, ()).kind is EvidenceKind.UNTOUCHED
+    assert verify(used.pool, TARGET, DIGESTS, ()).kind is EvidenceKind.UNTOUCHED
 
 
 def test_no_server_can_be_told_to_skip(bench: Callable[..., Bench]) -> None:
@@ -438,7 +439,7 @@ def test_retrieve_inline(bench: Callable[..., Bench]) -> None:
     plan = RetrievePlan(success=True, data=data, slots=())
     used = bench(shm=False, PREPARE_RETRIEVE=plan)
     assert used.run("retrieve", TARGET).chunks == 2
-    assert used.pool.verify(TARGET, DIGESTS, ()).kind is EvidenceKind.MATCH
+    assert verify(used.pool, TARGET, DIGESTS, ()).kind is EvidenceKind.MATCH
 
 
 ZEROS = bytes(OBJECT_BYTES)
@@ -463,7 +464,7 @@ def test_bad_inline_data(bench: Callable[..., Bench], data: bytes, reason: str) 
     with pytest.raises(RemoteProtocolError, match=reason):
         used.run("retrieve", TARGET)
     assert used.rpc.ops[-1] is Op.COMMIT_RETRIEVE
-    assert used.pool.verify(TARGET, DIGESTS, ()).kind is EvidenceKind.UNTOUCHED
+    assert verify(used.pool, TARGET, DIGESTS, ()).kind is EvidenceKind.UNTOUCHED
 
 
 def test_slots_without_a_pool(bench: Callable[..., Bench]) -> None:

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchserver.kv.blocks import BlockPlan, Window, needed_blocks, plan_blocks
+from benchserver.kv.blocks import (
+    BlockPlan,
+    Window,
+    check_fillable,
+    check_skipped,
+    check_window,
+    needed_blocks,
+    plan_blocks,
+)
 
 
 def plan(blocks: int, request: int, *, seed: int = 0, turn: int = 0, rank: int = 0) -> BlockPlan:
@@ -104,3 +112,42 @@ def test_canaries_lie_scattered_inside() -> None:
         for block in made.destination.canaries[1:-1]
     }
     assert len(inside) > 10
+
+
+WINDOW = Window(first=4, count=4, block_ids=(7, 4, 6, 5), canaries=())
+
+
+def test_what_may_be_skipped() -> None:
+    for skipped in range(-1, 6):
+        for looked_at, good in ((True, range(1, 5)), (False, range(4))):
+            if skipped in good:
+                check_skipped(WINDOW, skipped, looked_at=looked_at)
+                continue
+            with pytest.raises(ValueError, match=f"{skipped} of 4 blocks skipped: none"):
+                check_skipped(WINDOW, skipped, looked_at=looked_at)
+
+
+def test_what_may_be_filled() -> None:
+    check_fillable(WINDOW)
+    with pytest.raises(ValueError, match="a window of 5 blocks with 4 in its table"):
+        check_fillable(Window(first=4, count=5, block_ids=(7, 4, 6, 5), canaries=(8,)))
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        Window(first=-1, count=5, block_ids=(-1, 0, 1, 2, 3), canaries=()),
+        Window(first=4, count=4, block_ids=(4, 5, 6, 8), canaries=()),
+        Window(first=4, count=4, block_ids=(3, 5, 6, 7), canaries=()),
+        Window(first=4, count=4, block_ids=(4, 5, 6), canaries=(8,)),
+        Window(first=4, count=5, block_ids=(4, 5, 6, 7, 8), canaries=()),
+    ],
+)
+def test_blocks_outside_the_window_or_the_pool(window: Window) -> None:
+    with pytest.raises(ValueError, match=r"^blocks .* in a window .* of a pool of 8 blocks$"):
+        check_window(window, 8)
+
+
+def test_blocks_inside_the_window_and_the_pool() -> None:
+    check_window(WINDOW, 8)
+    check_window(Window(first=4, count=4, block_ids=(4, 5, 6), canaries=(7,)), 8)

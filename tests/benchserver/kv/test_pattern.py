@@ -40,6 +40,12 @@ def group_of(text: str) -> GroupSpec:
     return parse_shape_spec(text).groups[0]
 
 
+def pattern_of(
+    root: bytes, group: GroupSpec, *, index: int = 0, first_layer: int = 0
+) -> GroupPattern:
+    return GroupPattern(root, group, index=index, first_layer=first_layer, blocks_per_chunk=BLOCKS)
+
+
 def mixed(value: int) -> int:
     """SplitMix64's output for the state `value`, as published."""
     z = (value + 0x9E3779B97F4A7C15) & M64
@@ -82,8 +88,8 @@ class Place(NamedTuple):
 def page_at(group: GroupSpec, place: Place) -> bytes:
     root = content_seed(place.seed, "")
     digest = chunk_digests(root, place.prefix, CHUNK_TOKENS)[-1]
-    pattern = GroupPattern(root, group, 0, 0)
-    keys = pattern.page_keys([digest], rank=place.rank, layer=place.layer, blocks_per_chunk=BLOCKS)
+    pattern = pattern_of(root, group)
+    keys = pattern.page_keys([digest], rank=place.rank, layer=place.layer)
     return pattern.expected_page(int(keys[place.plane, place.block])).tobytes()
 
 
@@ -105,10 +111,10 @@ PLACES = st.builds(
 def test_pages_are_those_of_the_oracle(text: str) -> None:
     group, root = group_of(text), content_seed(5, "tenant")
     digests = chunk_digests(root, range(100, 108), CHUNK_TOKENS)
-    pattern = GroupPattern(root, group, 1, 2)
+    pattern = pattern_of(root, group, index=1, first_layer=2)
     assert pattern.layers == range(2, 4)
     for layer in pattern.layers:
-        keys = pattern.page_keys(digests, rank=3, layer=layer, blocks_per_chunk=BLOCKS)
+        keys = pattern.page_keys(digests, rank=3, layer=layer)
         assert keys.shape == (group.kv_size, 2 * BLOCKS)
         for plane, column in np.ndindex(*keys.shape):
             chunk, block = divmod(column, BLOCKS)
@@ -154,12 +160,12 @@ def test_a_page_depends_on_each_part_of_its_place(field: str) -> None:
 
 def test_groups_of_one_shape_have_their_own_positions() -> None:
     group, root = group_of("(2,4,4,2,16):float16:2"), content_seed(0, "")
-    first, second = (GroupPattern(root, group, index, 0).words for index in (0, 1))
+    first, second = (pattern_of(root, group, index=index).words for index in (0, 1))
     assert not (first == second).any()
 
 
 def test_no_two_positions_of_a_page_look_alike() -> None:
-    pattern = GroupPattern(content_seed(0, ""), group_of("(2,4,16,8,128):float16:1"), 0, 0)
+    pattern = pattern_of(content_seed(0, ""), group_of("(2,4,16,8,128):float16:1"))
     assert len(set(pattern.words.tolist())) == pattern.words.size == 16 * 8 * 128 * 2 // 8
 
 
@@ -172,8 +178,8 @@ def test_no_two_positions_of_a_page_look_alike() -> None:
 def test_values_are_finite_and_never_poison(seed: int, digest: int, rank: int, dtype: str) -> None:
     group = group_of(f"(2,4,4,2,16):{dtype}:2")
     item = group.dtype.item_bytes
-    pattern = GroupPattern(content_seed(seed, ""), group, 0, 0)
-    keys = pattern.page_keys([digest], rank=rank, layer=1, blocks_per_chunk=BLOCKS)
+    pattern = pattern_of(content_seed(seed, ""), group)
+    keys = pattern.page_keys([digest], rank=rank, layer=1)
     for key in keys.flat:
         page = pattern.expected_page(int(key))
         top = page[item - 1 :: item]
@@ -232,8 +238,8 @@ def test_a_digest_is_blake2b_over_state_and_tokens() -> None:
 
 @pytest.mark.parametrize("text", SPECS)
 def test_keys_xor_with_words_over_any_leading_axes(text: str) -> None:
-    pattern = GroupPattern(content_seed(0, ""), group_of(text), 0, 0)
-    keys = pattern.page_keys([1, 2, 3], rank=0, layer=0, blocks_per_chunk=BLOCKS)
+    pattern = pattern_of(content_seed(0, ""), group_of(text))
+    keys = pattern.page_keys([1, 2, 3], rank=0, layer=0)
     pages = np.bitwise_xor(pattern.words, pattern.key_words(keys)).view(np.uint8)
     for plane, column in np.ndindex(*keys.shape):
         expected = pattern.expected_page(int(keys[plane, column]))

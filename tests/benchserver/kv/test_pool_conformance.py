@@ -8,7 +8,8 @@ from functools import partial
 
 import pytest
 
-from tests.poolsuite import PoolSuite, open_host, open_on_cpu
+from tests.pools import open_host, open_on_cpu
+from tests.poolsuite import PoolSuite
 
 
 @pytest.mark.usefixtures("leak_free")

@@ -1,169 +1,201 @@
-"""Bytes to evidence, on arrays made by hand."""
+"""From wrong pages to evidence: over pages made by hand, which note what is asked of them."""
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from benchserver.kv import verify as verify_module
-from benchserver.kv.evidence import Evidence, EvidenceKind, PageFault, PageOwner
-from benchserver.kv.pattern import CANARY_BYTE, POISON_BYTE, GroupPattern
-from benchserver.kv.verify import (
-    Candidate,
-    bad_pages,
-    describe_owner,
-    first_difference,
-    plane_name,
-    same_bytes,
-    verify_filled,
-)
+import numpy as np
+import pytest
+
+from benchserver.kv.blocks import Window
+from benchserver.kv.content import PoolContent, group_patterns
+from benchserver.kv.evidence import Evidence, EvidenceKind, PageFault
+from benchserver.kv.pattern import CANARY_BYTE, POISON_BYTE, REUSED_MASK, U8
+from benchserver.kv.pool import Compared, Places
+from benchserver.kv.verify import verify, verify_canaries, verify_reused, verify_skipped
 from shapespec import parse_shape_spec
 
-U8 = npt.NDArray[np.uint8]
-ROOT = b"root of this run"
-DIGESTS = (0x1111_2222_3333_4444, 0x5555_6666_7777_8888)
-OTHER = (0x9999_AAAA_BBBB_CCCC, 0xDDDD_EEEE_FFFF_0000)
-CANDIDATES = (Candidate(label="seq 3", digests=DIGESTS), Candidate(label="seq 9", digests=OTHER))
+SPEC = parse_shape_spec("(2,24,2,1,4):float16:2;(1,24,2,1,8):uint8:1")
+CONTENT = PoolContent(spec=SPEC, patterns=group_patterns(bytes(16), SPEC, 2), rank=1, ranks=2)
+ROWS = 2 * 2 + 1
+"""Pages of a block; each has 16 bytes."""
+
+WINDOW = Window(first=4, count=5, block_ids=(7, 4, 6, 5), canaries=(8,))
+DIGESTS = (10, 20)
+
+Row = tuple[int, int, int]
+"""Layer, plane, column."""
 
 
-def pattern_of(text: str = "(2,4,4,1,8):float16:2", first_layer: int = 2) -> GroupPattern:
-    return GroupPattern(ROOT, parse_shape_spec(text).groups[0], 0, first_layer)
+@dataclass
+class Pages:
+    """A PageReader whose every page, where it is asked for, holds the same bytes."""
+
+    wrong: Sequence[Row] = ()
+    not_filled_with: Mapping[int, Sequence[Row]] = field(default_factory=dict)
+    guards: Mapping[int, U8] = field(default_factory=dict)
+    holds: int = 0
+    stays_reused: bool = False
+    content: PoolContent = CONTENT
+    asked: list[tuple[object, ...]] = field(default_factory=list)
+
+    def compare(
+        self, window: Window, digests: Sequence[int], *, skipped: int = 0, reused: bool = False
+    ) -> Compared:
+        self.asked.append(("compare", skipped, reused))
+        return Compared(places=places(self.wrong), reused=reused and self.stays_reused)
+
+    def not_filled(self, block_ids: Sequence[int], byte: int) -> Places:
+        self.asked.append(("not filled", tuple(block_ids), byte))
+        return places(self.not_filled_with.get(byte, ()))
+
+    def wrong_guards(self) -> Mapping[int, U8]:
+        return self.guards
+
+    def page(self, layer: int, plane: int, block_id: int) -> U8:
+        self.asked.append(("page", layer, plane, block_id))
+        return np.full(16, self.holds, np.uint8)
 
 
-def page_of(
-    pattern: GroupPattern, digest: int, *, rank: int = 0, layer: int = 2, plane: int = 0, block: int
-) -> U8:
-    keys = pattern.page_keys([digest], rank=rank, layer=layer, blocks_per_chunk=2)
-    page: U8 = pattern.expected_page(int(keys[plane, block])).copy()
-    return page
+def places(rows: Sequence[Row]) -> Places:
+    return np.asarray(rows, dtype=np.intp).reshape(-1, 3)
 
 
-def owner_of(pattern: GroupPattern, seen: U8, offset: int = 0) -> str:
-    return describe_owner(seen, offset, pattern, CANDIDATES, ranks=4, blocks_per_chunk=2)
+def where(fault: PageFault | None) -> Row:
+    """Return a fault's layer, plane, and its column in the block table."""
+    assert fault is not None
+    return fault.place.layer, fault.place.plane, 2 * fault.place.chunk + fault.place.block
 
 
-def fault(offset: int) -> PageFault:
-    place = PageOwner(label="", chunk=0, rank=0, layer=0, plane=0, block=0)
-    return PageFault(
-        place=place, group=0, block_id=1, offset=offset, expected=b"a", seen=b"b", owner="x"
+def test_all_good_fetches_nothing() -> None:
+    pages = Pages()
+    looks: dict[Callable[[], Evidence], int] = {
+        lambda: verify(pages, WINDOW, DIGESTS, ()): 4,
+        lambda: verify(pages, WINDOW, DIGESTS, (), skipped=3): 1,
+        lambda: verify_reused(pages, WINDOW, DIGESTS, ()): 4,
+        lambda: verify_skipped(pages, WINDOW, (), skipped=3): 3,
+    }
+    for look, blocks in looks.items():
+        assert look() == Evidence(
+            kind=EvidenceKind.MATCH, pages=blocks * ROWS, checked_bytes=blocks * ROWS * 16
+        )
+    assert pages.asked == [
+        ("compare", 0, False),
+        ("compare", 3, False),
+        ("compare", 0, True),
+        ("not filled", (7, 4, 6), POISON_BYTE),
+    ]
+
+
+def test_only_the_first_wrong_page_is_fetched() -> None:
+    """The first of the lowest layer, and there of the lowest column; layers come in any order."""
+    pages = Pages(wrong=((2, 0, 0), (1, 0, 3), (1, 1, 2), (1, 1, 3)))
+    seen = verify(pages, WINDOW, DIGESTS, ())
+    assert (seen.kind, seen.pages, seen.bad_pages) == (EvidenceKind.MISMATCH, 4 * ROWS, 4)
+    assert where(seen.first) == (1, 1, 2)
+    assert pages.asked == [("compare", 0, False), ("page", 1, 1, 6)]
+
+
+def test_the_columns_of_a_part_count_from_its_first_block() -> None:
+    pages = Pages(wrong=((0, 0, 1),))
+    seen = verify(pages, WINDOW, DIGESTS, (), skipped=2)
+    assert (seen.pages, seen.bad_pages) == (2 * ROWS, 1)
+    assert where(seen.first) == (0, 0, 3)
+    assert pages.asked[-1] == ("page", 0, 0, 5)
+
+
+ALL = tuple(
+    (layer, plane, column)
+    for layer in range(3)
+    for plane in range(2 if layer < 2 else 1)
+    for column in range(4)
+)
+
+
+def test_untouched_is_all_wrong_and_all_poison() -> None:
+    pages = Pages(wrong=ALL, holds=POISON_BYTE)
+    seen = verify(pages, WINDOW, DIGESTS, ())
+    assert (seen.kind, seen.bad_pages) == (EvidenceKind.UNTOUCHED, 4 * ROWS)
+    assert seen.first is not None
+    assert seen.first.owner == "poison: nothing was written"
+    assert ("not filled", (7, 4, 6, 5), POISON_BYTE) in pages.asked
+    some = Pages(wrong=ALL, not_filled_with={POISON_BYTE: ((1, 0, 0),)})
+    assert verify(some, WINDOW, DIGESTS, ()).kind is EvidenceKind.MISMATCH
+    one_right = Pages(wrong=ALL[1:])
+    assert verify(one_right, WINDOW, DIGESTS, ()).kind is EvidenceKind.MISMATCH
+    assert all(asked[0] != "not filled" for asked in one_right.asked)
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_reused_pages_are_described_as_they_lie(stays: bool) -> None:
+    """Either memory still holds what `reuse` made of its content, or it was turned back."""
+    pages = Pages(wrong=((0, 0, 0),), stays_reused=stays)
+    seen = verify_reused(pages, WINDOW, DIGESTS, ())
+    content = CONTENT.patterns[0].expected_page(int(CONTENT.keys(0, DIGESTS)[0, 0]))
+    expected = content ^ np.uint8(REUSED_MASK) if stays else content
+    assert seen.first is not None
+    at = seen.first.offset
+    assert seen.first.expected == expected[at : at + 8].tobytes()
+
+
+def test_skipped_blocks_must_be_poison() -> None:
+    pages = Pages(not_filled_with={POISON_BYTE: ((0, 1, 1), (0, 0, 2))}, holds=POISON_BYTE ^ 1)
+    seen = verify_skipped(pages, WINDOW, (), skipped=3)
+    assert (seen.kind, seen.pages, seen.bad_pages) == (EvidenceKind.MISMATCH, 3 * ROWS, 2)
+    assert where(seen.first) == (0, 1, 1)
+    assert seen.first is not None
+    assert (seen.first.expected, seen.first.seen) == (b"\xe5" * 8, b"\xe4" * 8)
+
+
+# The guard before all tensors and those behind them fill up to whole pages of 4096 bytes.
+GUARD_BYTES = 4096 + 2 * (8192 - 2 * 24 * 16) + (8192 - 24 * 16)
+
+
+def test_good_canaries() -> None:
+    pages = Pages()
+    assert verify_canaries(pages, WINDOW) == Evidence(
+        kind=EvidenceKind.MATCH,
+        pages=2 * ROWS + 4,
+        checked_bytes=2 * ROWS * 16 + GUARD_BYTES,
     )
+    assert pages.asked == [("not filled", (0, 8), CANARY_BYTE)]
 
 
-@given(st.binary(max_size=40), st.binary(max_size=40))
-def test_first_difference(left: bytes, right: bytes) -> None:
-    size = min(len(left), len(right))
-    a, b = (np.frombuffer(data[:size], np.uint8) for data in (left, right))
-    expected = next((i for i in range(size) if left[i] != right[i]), -1)
-    assert first_difference(a, b) == expected
-    assert first_difference(a, a) == -1
+def test_the_first_canary_of_a_layer_is_that_of_the_first_plane() -> None:
+    guards = {2: np.zeros(4096, np.uint8)}
+    pages = Pages(not_filled_with={CANARY_BYTE: ((1, 1, 0), (1, 0, 1))}, guards=guards)
+    seen = verify_canaries(pages, WINDOW)
+    assert (seen.kind, seen.pages, seen.bad_pages) == (EvidenceKind.MISMATCH, 2 * ROWS + 4, 3)
+    assert seen.first is not None
+    assert (seen.first.place.layer, seen.first.place.plane, seen.first.block_id) == (1, 0, 8)
+    assert pages.asked[1:] == [("page", 1, 0, 8)]
 
 
-@pytest.mark.parametrize("text", ["(2,4,4,1,8):float16:2", "(2,4,1,1,11):uint8:2"])
-@pytest.mark.parametrize("slice_bytes", [1, 100, 1 << 20])
-def test_bad_pages_are_found_in_every_slice(
-    monkeypatch: pytest.MonkeyPatch, text: str, slice_bytes: int
-) -> None:
-    monkeypatch.setattr(verify_module, "SLICE_BYTES", slice_bytes)
-    pattern = pattern_of(text)
-    keys = pattern.page_keys(range(1, 6), rank=0, layer=2, blocks_per_chunk=2)
-    pages = np.bitwise_xor(pattern.words, pattern.key_words(keys))
-    assert bad_pages(pages, pattern, keys) == []
-    for where in ((0, 0), (0, 9), (1, 4)):
-        pages.view(np.uint8)[where][where[1]] ^= 1
-    assert bad_pages(pages, pattern, keys) == [(0, 0), (0, 9), (1, 4)]
+@pytest.mark.parametrize(("guard", "layer", "group"), [(0, 0, 0), (1, 0, 0), (2, 1, 0), (3, 2, 1)])
+def test_a_guard_is_named_by_the_layer_before_it(guard: int, layer: int, group: int) -> None:
+    written = np.full(4096, CANARY_BYTE, np.uint8)
+    written[70] = 1
+    pages = Pages(guards={3: written, guard: written})
+    seen = verify_canaries(pages, WINDOW)
+    assert (seen.kind, seen.bad_pages) == (EvidenceKind.MISMATCH, len({3, guard}))
+    fault = seen.first
+    assert fault is not None
+    assert (fault.place.layer, fault.place.plane, fault.group) == (layer, 0, group)
+    assert (fault.block_id, fault.offset) == (-1, 70)
 
 
-def test_owner_of_filled_pages() -> None:
-    pattern = pattern_of()
-    size = page_of(pattern, DIGESTS[0], block=0).size
-    assert owner_of(pattern, np.full(size, POISON_BYTE, np.uint8)) == "poison: nothing was written"
-    assert owner_of(pattern, np.full(size, CANARY_BYTE, np.uint8)) == "a canary"
-    assert owner_of(pattern, np.zeros(size, np.uint8)) == "zeros"
-
-
-def test_owner_of_a_partly_written_page() -> None:
-    pattern = pattern_of()
-    page = page_of(pattern, DIGESTS[0], block=0)
-    page[24:] = POISON_BYTE
-    assert owner_of(pattern, page, 24) == "poison from byte 24 on: partly written"
-    # Poison that ends again is no partly written page.
-    page[-1] = 0
-    assert owner_of(pattern, page, 24) == "bytes of no page of this run"
-
-
-@given(data=st.data())
-def test_another_page_is_named(data: st.DataObject) -> None:
-    pattern = pattern_of()
-    candidate = data.draw(st.sampled_from(CANDIDATES))
-    chunk, block, plane = (data.draw(st.integers(0, 1)) for _ in range(3))
-    rank, layer = data.draw(st.integers(0, 3)), data.draw(st.integers(2, 3))
-    offset = data.draw(st.integers(0, 63))
-    page = page_of(
-        pattern, candidate.digests[chunk], rank=rank, layer=layer, plane=plane, block=block
-    )
-    assert owner_of(pattern, page, offset) == (
-        f"the page of {candidate.label} chunk {chunk} rank {rank} layer {layer} "
-        f"plane {'KV'[plane]} block {block}"
-    )
-
-
-@pytest.mark.parametrize("rank", [4, 5])
-def test_a_page_of_no_candidate_is_nobodys(rank: int) -> None:
-    pattern = pattern_of()
-    page = page_of(pattern, DIGESTS[0], rank=rank, block=0)
-    assert owner_of(pattern, page) == "bytes of no page of this run"
-    page = page_of(pattern, 12345, block=0)
-    assert owner_of(pattern, page) == "bytes of no page of this run"
-
-
-def test_a_page_that_two_candidates_share_is_nobodys() -> None:
-    pattern, page = pattern_of(), page_of(pattern_of(), DIGESTS[0], block=0)
-    twice = (*CANDIDATES, Candidate(label="seq 4", digests=DIGESTS[:1]))
-    owner = describe_owner(page, 0, pattern, twice, ranks=1, blocks_per_chunk=2)
-    assert owner == "bytes of no page of this run"
-
-
-def test_pages_of_odd_size_name_no_owner() -> None:
-    pattern = pattern_of("(1,4,1,1,11):uint8:2")
-    page = page_of(pattern, OTHER[0], block=0)
-    assert owner_of(pattern, page) == "bytes of no page of this run"
-
-
-def test_plane_names() -> None:
-    assert [plane_name(pattern_of(), plane) for plane in (0, 1)] == ["K", "V"]
-    assert plane_name(pattern_of("(1,4,4,1,8):float16:2"), 0) == "latent"
-
-
-def test_verify_filled_tells_of_the_first_wrong_row() -> None:
-    rows, asked = np.full((4, 8), CANARY_BYTE, np.uint8), list[int]()
-
-    def describe(row: int) -> PageFault:
-        asked.append(row)
-        return fault(row)
-
-    good = Evidence(kind=EvidenceKind.MATCH, pages=4, checked_bytes=32)
-    assert verify_filled(rows, CANARY_BYTE, describe) == good
-    assert asked == []
-    rows[2, 7] = rows[3, 0] = 0
-    assert verify_filled(rows, CANARY_BYTE, describe) == Evidence(
-        kind=EvidenceKind.MISMATCH, pages=4, bad_pages=2, checked_bytes=32, first=fault(2)
-    )
-    assert asked == [2]
-
-
-@given(data=st.binary(min_size=1, max_size=64), at=st.integers(0, 63))
-def test_same_bytes(data: bytes, at: int) -> None:
-    first = np.frombuffer(data, np.uint8)
-    second = first.copy()
-    assert same_bytes(first, second)
-    second[at % len(data)] ^= 1
-    assert not same_bytes(first, second)
-    assert not same_bytes(first, first[:-1])
-
-
-def test_same_bytes_of_what_does_not_lie_together() -> None:
-    with pytest.raises(ValueError, match="C-contiguous"):
-        same_bytes(np.zeros((2, 4), np.uint8)[:, ::2], np.zeros((2, 2), np.uint8))
+def test_blocks_that_are_not_there_are_refused_before_anybody_looks() -> None:
+    pages = Pages()
+    beyond = Window(first=20, count=5, block_ids=(20, 21, 22, 23, 24), canaries=())
+    with pytest.raises(ValueError, match="of a pool of 24 blocks"):
+        verify_skipped(pages, beyond, (), skipped=1)
+    with pytest.raises(ValueError, match="of a pool of 24 blocks"):
+        verify_canaries(pages, beyond)
+    for skipped in (-1, 4):
+        with pytest.raises(ValueError, match=f"{skipped} of 4 blocks skipped: none is left"):
+            verify(pages, WINDOW, DIGESTS, (), skipped=skipped)
+    for skipped in (0, 5):
+        with pytest.raises(ValueError, match=f"{skipped} of 4 blocks skipped: none to see"):
+            verify_skipped(pages, WINDOW, (), skipped=skipped)
+    assert pages.asked == []

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from benchserver.kv.blocks import Window
+from benchserver.kv.content import PoolContent, group_patterns
 from benchserver.kv.evidence import PageFault, PageOwner
-from benchserver.kv.pattern import group_patterns
-from benchserver.kv.verify import Candidate
-from benchserver.kv.wrongpages import FaultDescriber, PagePlace, check_fillable, check_skipped
+from benchserver.kv.owners import Candidate
+from benchserver.kv.pattern import REUSED_MASK
+from benchserver.kv.wrongpages import FaultDescriber, PagePlace, first_difference
 from shapespec import parse_shape_spec
 
 U8 = npt.NDArray[np.uint8]
 SPEC = parse_shape_spec("(2,16,2,1,4):float16:2;(1,16,2,1,8):uint8:1")
-PATTERNS = group_patterns(bytes(16), SPEC)
-FAULTS = FaultDescriber(patterns=PATTERNS, content_rank=1, ranks=2, blocks_per_chunk=2)
+PATTERNS = group_patterns(bytes(16), SPEC, 2)
+FAULTS = FaultDescriber(content=PoolContent(spec=SPEC, patterns=PATTERNS, rank=1, ranks=2))
 WINDOW = Window(first=4, count=4, block_ids=(7, 4, 6, 5), canaries=())
 DIGESTS = (10, 20)
 PAST = (Candidate(label="seq 4", digests=DIGESTS),)
@@ -24,16 +26,16 @@ PAST = (Candidate(label="seq 4", digests=DIGESTS),)
 
 def page(layer: int, plane: int, column: int, rank: int = 1) -> U8:
     pattern = PATTERNS[0]
-    keys = pattern.page_keys(DIGESTS, rank=rank, layer=layer, blocks_per_chunk=2)
+    keys = pattern.page_keys(DIGESTS, rank=rank, layer=layer)
     content: U8 = pattern.expected_page(int(keys[plane, column])).copy()
     return content
 
 
 def test_the_content_of_another_page() -> None:
-    place = PagePlace(group=0, layer=1, plane=1, column=3)
+    place = PagePlace(layer=1, plane=1, column=3)
     right, seen = page(1, 1, 3), page(0, 0, 2, rank=0)
     offset = next(i for i in range(16) if right[i] != seen[i])
-    assert FAULTS.content(place, WINDOW, DIGESTS, seen, PAST) == PageFault(
+    assert FAULTS.wrong(place, WINDOW, DIGESTS, seen, PAST) == PageFault(
         place=PageOwner(label="", chunk=1, rank=1, layer=1, plane=1, block=1),
         group=0,
         block_id=5,
@@ -46,13 +48,13 @@ def test_the_content_of_another_page() -> None:
 
 def test_a_page_that_is_right_by_now() -> None:
     """Memory may change between the look that found a page wrong and the one that describes it."""
-    place = PagePlace(group=0, layer=0, plane=0, column=0)
-    fault = FAULTS.content(place, WINDOW, DIGESTS, page(0, 0, 0), PAST)
+    place = PagePlace(layer=0, plane=0, column=0)
+    fault = FAULTS.wrong(place, WINDOW, DIGESTS, page(0, 0, 0), PAST)
     assert (fault.offset, fault.expected) == (0, fault.seen)
 
 
 def test_a_skipped_page_that_was_written() -> None:
-    place = PagePlace(group=0, layer=0, plane=0, column=2)
+    place = PagePlace(layer=0, plane=0, column=2)
     seen = np.full(16, 0xE5, np.uint8)
     seen[9] = 0
     fault = FAULTS.skipped(place, WINDOW, seen, PAST)
@@ -65,7 +67,7 @@ def test_a_skipped_page_that_was_written() -> None:
 def test_a_canary_that_was_written() -> None:
     seen = np.full(16, 0xDA, np.uint8)
     seen[3] = 1
-    assert FAULTS.canary(group=1, layer=2, plane=0, block_id=9, seen=seen) == PageFault(
+    assert FAULTS.canary(layer=2, plane=0, block_id=9, seen=seen) == PageFault(
         place=PageOwner(label="", chunk=-1, rank=1, layer=2, plane=0, block=-1),
         group=1,
         block_id=9,
@@ -76,17 +78,23 @@ def test_a_canary_that_was_written() -> None:
     )
 
 
-def test_what_may_be_skipped() -> None:
-    for skipped in range(-1, 6):
-        for looked_at, good in ((True, range(1, 5)), (False, range(4))):
-            if skipped in good:
-                check_skipped(WINDOW, skipped, looked_at=looked_at)
-                continue
-            with pytest.raises(ValueError, match=f"{skipped} of 4 blocks skipped: none"):
-                check_skipped(WINDOW, skipped, looked_at=looked_at)
+def test_a_page_of_reused_blocks() -> None:
+    place = PagePlace(layer=0, plane=0, column=0)
+    right = page(0, 0, 0) ^ np.uint8(REUSED_MASK)
+    seen = right.copy()
+    seen[5] ^= 1
+    fault = FAULTS.wrong(place, WINDOW, DIGESTS, seen, PAST, reused=True)
+    assert (fault.offset, fault.expected, fault.seen) == (
+        5,
+        right[5:13].tobytes(),
+        seen[5:13].tobytes(),
+    )
 
 
-def test_what_may_be_filled() -> None:
-    check_fillable(WINDOW)
-    with pytest.raises(ValueError, match="a window of 5 blocks with 4 in its table"):
-        check_fillable(Window(first=4, count=5, block_ids=(7, 4, 6, 5), canaries=(8,)))
+@given(st.binary(max_size=40), st.binary(max_size=40))
+def test_first_difference(left: bytes, right: bytes) -> None:
+    size = min(len(left), len(right))
+    a, b = (np.frombuffer(data[:size], np.uint8) for data in (left, right))
+    expected = next((i for i in range(size) if left[i] != right[i]), -1)
+    assert first_difference(a, b) == expected
+    assert first_difference(a, a) == -1

@@ -10,13 +10,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pytest
 
 from benchserver.client.http import HttpFailedError
 from benchserver.geometry import Geometry
 from benchserver.history import DigestRecord, EvidenceRecord, Outcome, SourceRecord
 from benchserver.kv.blocks import BlockPlan, Window
-from benchserver.kv.evidence import Evidence, EvidenceKind
+from benchserver.kv.content import PoolContent, group_patterns
+from benchserver.kv.evidence import EvidenceKind
+from benchserver.kv.pattern import U8
+from benchserver.kv.pool import Compared, Places
 from benchserver.scenarios.proof import Effort, Prover, SequencePlan, effort_on
 from shapespec import parse_shape_spec
 
@@ -29,8 +33,12 @@ GEOMETRY = Geometry(
     spec=parse_shape_spec("(2,128,16,2,8):float16:2"), chunk_tokens=BLOCKS * 16, num_tokens=64
 )
 
-MATCH = Evidence(kind=EvidenceKind.MATCH, pages=1, checked_bytes=8)
-BAD = Evidence(kind=EvidenceKind.MISMATCH, pages=1, bad_pages=1, checked_bytes=8)
+CONTENT = PoolContent(
+    spec=GEOMETRY.spec,
+    patterns=group_patterns(bytes(16), GEOMETRY.spec, BLOCKS),
+    rank=0,
+    ranks=1,
+)
 
 
 @pytest.mark.parametrize("cpus", [1, 2, 3, 4])
@@ -99,20 +107,34 @@ class Meter:
             self.inside -= 1
 
 
+FIRST_PAGE: Places = np.zeros((1, 3), np.intp)
+NO_PAGE = FIRST_PAGE[:0]
+
+
 @dataclass
 class FakePool:
     """Digests are the block ids; hashing waits until as many threads hash as must."""
 
     meter: Meter
-    content: Evidence = MATCH
-    source: Evidence = MATCH
+    wrong: frozenset[str] = frozenset()
+    """The legs whose first page is wrong."""
     hashed: list[tuple[int, ...]] = field(default_factory=list)
+    content: PoolContent = CONTENT
 
-    def verify(self, window: Window, digests: Any, past: Any, *, skipped: int = 0) -> Evidence:
-        return self.content if window.canaries else self.source
+    def compare(
+        self, window: Window, digests: Any, *, skipped: int = 0, reused: bool = False
+    ) -> Compared:
+        leg = "destination" if window.canaries else "source"
+        return Compared(places=FIRST_PAGE if leg in self.wrong else NO_PAGE)
 
-    def verify_canaries(self, window: Window) -> Evidence:
-        return MATCH
+    def not_filled(self, block_ids: Sequence[int], byte: int) -> Places:
+        return NO_PAGE
+
+    def wrong_guards(self) -> dict[int, U8]:
+        return {}
+
+    def page(self, layer: int, plane: int, block_id: int) -> U8:
+        return np.zeros(16 * 2 * 8 * 2, np.uint8)
 
     def chunk_digest(self, block_ids: Sequence[int]) -> str:
         self.meter.enter()
@@ -174,15 +196,23 @@ def plan_of(ranks: int, chunks: int) -> SequencePlan:
     """Lay the windows of all ranks one behind the other, so that no block id comes twice."""
     plans, span = [], chunks * BLOCKS
     for rank in range(ranks):
-        first = 1 + 2 * span * rank
-        plans.append(BlockPlan(source=window(first, span), destination=window(first + span, span)))
-    return SequencePlan(seq=3, tokens=[], digests=(), plans=tuple(plans))
+        first = 1 + (2 * span + 1) * rank
+        source = window(first, span)
+        destination = window(first + span, span, canaries=1)
+        plans.append(BlockPlan(source=source, destination=destination))
+    digests = tuple(range(1, chunks + 1))
+    return SequencePlan(seq=3, tokens=[], digests=digests, plans=tuple(plans))
 
 
-def window(first: int, count: int) -> Window:
-    ids = tuple(reversed(range(first, first + count)))
-    odd = (first // count) % 2 == 1  # every second one is a destination, which has canaries
-    return Window(first=first, count=count, block_ids=ids, canaries=(0,) if odd else ())
+def window(first: int, blocks: int, *, canaries: int = 0) -> Window:
+    """Return a block table that runs backwards, and the canaries behind it."""
+    end = first + blocks
+    return Window(
+        first=first,
+        count=blocks + canaries,
+        block_ids=tuple(reversed(range(first, end))),
+        canaries=tuple(range(end, end + canaries)),
+    )
 
 
 @dataclass
@@ -248,9 +278,9 @@ def test_hashes_as_much_at_once_as_it_may(threads: int, requests: int) -> None:
     assert len(http.asked) == 2 * 16 // 2
 
 
-@pytest.mark.parametrize(("content", "source"), [(BAD, MATCH), (MATCH, BAD), (BAD, BAD)])
-def test_what_did_not_match_is_hashed_as_it_is(content: Evidence, source: Evidence) -> None:
-    pool = FakePool(Meter(wanted=2), content=content, source=source)
+@pytest.mark.parametrize("wrong", [{"destination"}, {"source"}, {"source", "destination"}])
+def test_what_did_not_match_is_hashed_as_it_is(wrong: set[str]) -> None:
+    pool = FakePool(Meter(wanted=2), wrong=frozenset(wrong))
     http, work = FakeHttp(wanted=2), plan_of(ranks=1, chunks=3)
     effort = Effort(hash_threads=2, digests_at_once=2, chunks_per_request=1)
     proof = prove([FakeWorker(0, 0, pool)], http, work, effort=effort, sources=[0])
@@ -291,7 +321,8 @@ def test_without_http_nothing_is_hashed() -> None:
     proof = prove([FakeWorker(0, 0, pool)], None, work, effort=effort, sources=[0])
     assert proof.digests == {}
     assert pool.hashed == []
-    assert proof.evidence[0].content == proof.sources[0].content == MATCH
+    assert proof.evidence[0].content == proof.sources[0].content
+    assert proof.evidence[0].content.kind is EvidenceKind.MATCH
 
 
 def test_a_warm_run_hashes_the_destination_alone() -> None:

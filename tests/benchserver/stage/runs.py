@@ -19,14 +19,13 @@ from benchserver.history import Step
 from benchserver.kv.host.pool import HostPool
 from benchserver.kv.host.segment import SharedSegment
 from benchserver.kv.layout import place_tensors
-from benchserver.kv.pattern import content_seed, group_patterns
 from benchserver.kv.placement import RankDevice, device_numbers
 from benchserver.kv.pool import EventError, KvPool
 from benchserver.result import RunResult
 from benchserver.scenarios.baseline.scenario import Baseline
 from benchserver.shmnames import segment_name
 from benchserver.stage.outside import Outside
-from benchserver.stage.pools import Pools, kv_rank
+from benchserver.stage.pools import Pools, rank_contents
 from benchserver.stage.run import Run
 from protocol.handles import CudaHandle
 from tests.mitm.running import Urls
@@ -75,7 +74,7 @@ class BrokenPool(FarPool):
 class FailingPool(FarPool):
     """A pool on a device that fails when it is looked at."""
 
-    def verify_canaries(self, *_: Any, **__: Any) -> Any:
+    def wrong_guards(self) -> Any:
         raise FatalError("cuda:0: an illegal memory access was encountered")
 
 
@@ -165,12 +164,8 @@ class FarPools:
         machine.made_in.add(threading.get_ident())
         pool = machine.kind(
             SharedSegment(place_tensors(config.spec)[1], self._cancel),
-            config.spec,
-            group_patterns(content_seed(config.seed, config.cache_salt), config.spec),
+            rank_contents(config, self._geometry)[rank],
             shm_name=segment_name("00ff", rank),
-            content_rank=kv_rank(config, rank),
-            ranks=config.tp_size,
-            blocks_per_chunk=self._geometry.blocks_per_chunk,
             cancel=self._cancel,
         )
         pool.waits, pool.machine = [], machine

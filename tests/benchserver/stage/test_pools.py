@@ -10,6 +10,7 @@ import pytest
 
 from benchserver.config import RunConfig
 from benchserver.errors import FatalError
+from benchserver.kv.content import PoolContent
 from benchserver.kv.gpu import making
 from benchserver.kv.host import segment
 from benchserver.kv.layout import place_tensors
@@ -35,8 +36,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         assert nbytes == POOL_BYTES
         return [RankDevice(rank=r, number=r, name="FAKE", uuid=f"u{r}") for r in range(ranks)]
 
-    def make(spec: Any, patterns: Any, device: RankDevice, **parts: Any) -> Pool:
-        pools.append({"device": device, **parts})
+    def make(content: PoolContent, device: RankDevice, **parts: Any) -> Pool:
+        pools.append({"content": content, "device": device, **parts})
         return Pool(device.rank)
 
     monkeypatch.setattr(making, "assign_devices", assign)
@@ -57,8 +58,9 @@ def test_pools_on_gpus_share_their_pinned_memory(
     assert [one["device"] for one in made] == list(pools.devices)
     assert len({id(one["lanes"]) for one in made}) == 1
     for rank, one in enumerate(made):
-        assert (one["ipc"], one["cancel"], one["ranks"]) == ("driver", cancel, 3)
-        assert (one["content_rank"], one["blocks_per_chunk"]) == (rank, 4)
+        assert (one["ipc"], one["cancel"]) == ("driver", cancel)
+        assert (one["content"].rank, one["content"].ranks) == (rank, 3)
+        assert one["content"].blocks_per_chunk == 4
 
 
 def test_the_first_reason_for_slow_kernels_is_told(

@@ -9,11 +9,12 @@ from typing import Any, cast
 import pytest
 
 from benchserver.errors import FatalError
+from benchserver.kv.content import PoolContent, group_patterns
 from benchserver.kv.gpu.choice import Choice, choose_contents
 from benchserver.kv.gpu.pages import COUNT_AT, Call, TorchContent
 from benchserver.kv.gpu.views import GroupView, view_pool
 from benchserver.kv.layout import place_tensors
-from benchserver.kv.pattern import GroupPattern, group_patterns
+from benchserver.kv.pattern import GroupPattern
 from benchserver.kv.pool import Share
 from shapespec import parse_shape_spec
 
@@ -28,13 +29,13 @@ class Kernels:
 
     flaw = ""
 
-    def __init__(self, view: GroupView, pattern: GroupPattern, *, blocks_per_chunk: int) -> None:
+    def __init__(self, view: GroupView, pattern: GroupPattern) -> None:
         if self.flaw == "no compiler":
             raise RuntimeError("Failed to find C compiler.\nPlease specify via CC")
         if self.flaw == "leaves":
             raise SystemExit(7)
         self._view = view
-        self._real = TorchContent(view, pattern, rank=0, blocks_per_chunk=1)
+        self._real = TorchContent(view, pattern, rank=0)
 
     def fill(self, call: Call, share: Share) -> None:
         self._real.fill(call, share)
@@ -57,9 +58,7 @@ def choose(text: str, kernels: str) -> Choice:
     view = view_pool(torch.zeros(place_tensors(spec)[1], dtype=torch.uint8), spec)
     return choose_contents(
         view.groups,
-        group_patterns(bytes(16), spec),
-        rank=0,
-        blocks_per_chunk=2,
+        PoolContent(spec=spec, patterns=group_patterns(bytes(16), spec, 1), rank=0, ranks=1),
         kernels=cast(Any, kernels),
     )
 

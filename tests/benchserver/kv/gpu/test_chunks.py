@@ -16,7 +16,7 @@ from benchserver.kv.gpu.chunks import Slices, hashed_bytes, is_widened, lane_byt
 from benchserver.kv.gpu.lanes import Lanes
 from benchserver.kv.gpu.views import GroupView
 from shapespec import parse_shape_spec
-from tests.poolsuite import DIGESTS, SPECS, open_host, open_on_cpu, plan
+from tests.pools import DIGESTS, SPECS, open_host, open_on_cpu, plan
 
 
 def views_of(text: str) -> list[GroupView]:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from benchserver.kv.blocks import Window
+from benchserver.kv.content import group_patterns
 from benchserver.kv.gpu.pages import COUNT_AT, start_call
 from benchserver.kv.gpu.views import GroupView, view_pool
 from benchserver.kv.layout import place_tensors
-from benchserver.kv.pattern import group_patterns
 from benchserver.kv.pool import WHOLE
 from shapespec import parse_shape_spec
 
@@ -39,8 +39,8 @@ def content_of(group: int) -> tuple[Any, GroupView, Any]:
     spec = parse_shape_spec(TEXT)
     flat = torch.zeros(place_tensors(spec)[1], dtype=torch.uint8)
     view = view_pool(flat, spec).groups[group]
-    pattern = group_patterns(bytes(16), spec)[group]
-    return TritonContent(view, pattern, blocks_per_chunk=2), view, flat
+    pattern = group_patterns(bytes(16), spec, 2)[group]
+    return TritonContent(view, pattern), view, flat
 
 
 def call() -> Any:
@@ -53,9 +53,9 @@ def call() -> Any:
 def test_keys_are_those_of_the_pattern(group: int) -> None:
     content, view, _ = content_of(group)
     content.fill(call(), WHOLE)
-    pattern = group_patterns(bytes(16), parse_shape_spec(TEXT))[group]
+    pattern = group_patterns(bytes(16), parse_shape_spec(TEXT), 2)[group]
     for index, layer in enumerate(view.layers):
-        keys = pattern.page_keys(DIGESTS, rank=RANK, layer=layer, blocks_per_chunk=2)
+        keys = pattern.page_keys(DIGESTS, rank=RANK, layer=layer)
         for plane in range(view.planes):
             for column, block in enumerate(WINDOW.block_ids):
                 expected = pattern.expected_page(int(keys[plane, column]))
@@ -102,4 +102,4 @@ def test_pages_of_no_whole_words_are_refused() -> None:
     flat = torch.zeros(place_tensors(spec)[1], dtype=torch.uint8)
     view = view_pool(flat, spec).groups[0]
     with pytest.raises(ValueError, match="pages of 132 bytes"):
-        TritonContent(view, group_patterns(bytes(16), spec)[0], blocks_per_chunk=2)
+        TritonContent(view, group_patterns(bytes(16), spec, 2)[0])

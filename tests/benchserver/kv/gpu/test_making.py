@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from benchserver.errors import FatalError
+from benchserver.kv.content import PoolContent, group_patterns
 from benchserver.kv.gpu import making
 from benchserver.kv.gpu.lanes import Lanes
 from benchserver.kv.gpu.making import assign_devices, make_pool
@@ -18,6 +19,7 @@ from tests.faketorch import GIB, UUID, FakeTorch, use_fake_torch
 
 SPEC = parse_shape_spec("(2,8,2,1,4):float16:2")
 LANES = Lanes()
+CONTENT = PoolContent(spec=SPEC, patterns=group_patterns(bytes(16), SPEC, 4), rank=1, ranks=2)
 DEVICE = RankDevice(rank=1, number=3, name="FAKE", uuid=UUID.lower())
 
 
@@ -70,13 +72,9 @@ def make(monkeypatch: pytest.MonkeyPatch, torch: FakeTorch, pool: Any) -> Any:
     torch.cuda.Stream = lambda device: ("stream", device)
     monkeypatch.setattr(making, "CudaPool", pool)
     return make_pool(
-        SPEC,
-        ("patterns",),  # type: ignore[arg-type]
+        CONTENT,
         DEVICE,
         ipc="driver",
-        content_rank=1,
-        ranks=2,
-        blocks_per_chunk=4,
         cancel=threading.Event(),
         lanes=LANES,
     )
@@ -86,12 +84,12 @@ def test_a_pool_has_memory_events_and_a_stream_on_its_device(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     torch = use_fake_torch(monkeypatch)
-    pool = make(monkeypatch, torch, lambda spec, patterns, **parts: parts)
+    pool = make(monkeypatch, torch, lambda content, **parts: parts | {"content": content})
     assert pool["memory"].device == "cuda:3"
     assert pool["memory"].tensor.nbytes == place_tensors(SPEC)[1]
     assert pool["events"].stream == ("stream", "cuda:3")
     assert pool["lanes"] is LANES
-    assert (pool["content_rank"], pool["ranks"], pool["blocks_per_chunk"]) == (1, 2, 4)
+    assert pool["content"] is CONTENT
 
 
 def test_a_pool_that_cannot_be_made_keeps_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,11 +6,22 @@ import numpy as np
 import pytest
 
 from benchserver.kv.blocks import Window
+from benchserver.kv.content import group_patterns
 from benchserver.kv.gpu import pages
-from benchserver.kv.gpu.pages import BLOCKS_AT, COUNT_AT, RANK_AT, device_table, start_call
-from benchserver.kv.pattern import group_patterns
+from benchserver.kv.gpu.pages import (
+    BLOCKS_AT,
+    COUNT_AT,
+    RANK_AT,
+    device_table,
+    fetch_flags,
+    fetch_places,
+    start_call,
+)
+from benchserver.kv.gpu.views import view_pool
+from benchserver.kv.layout import place_tensors
+from benchserver.kv.verify import verify
 from shapespec import parse_shape_spec
-from tests.poolsuite import DIGESTS, PAST, SPECS, looks, open_host, open_on_cpu, plan, restored
+from tests.pools import DIGESTS, PAST, SPECS, looks, open_host, open_on_cpu, plan, restored
 
 pytestmark = pytest.mark.torch
 
@@ -41,7 +52,7 @@ def test_a_call_beyond_the_pool_is_refused(num_blocks: int) -> None:
 def test_the_table_is_the_patterns(text: str) -> None:
     import torch
 
-    (pattern,) = group_patterns(bytes(16), parse_shape_spec(text))
+    (pattern,) = group_patterns(bytes(16), parse_shape_spec(text), 1)
     table = device_table(pattern, torch.device("cpu"))
     assert table.numpy().tobytes() == pattern.words.tobytes()
     table.zero_()
@@ -66,4 +77,29 @@ def test_layers_in_slices(monkeypatch: pytest.MonkeyPatch, text: str, limit: int
         for pool in (tested, host):
             pool.write(memory)
         assert looks(tested.pool, destination, 3) == looks(host.pool, destination, 3)
-        assert tested.pool.verify(source, DIGESTS, PAST) == host.pool.verify(source, DIGESTS, PAST)
+        assert verify(tested.pool, source, DIGESTS, PAST) == verify(
+            host.pool, source, DIGESTS, PAST
+        )
+
+
+def test_flags_come_in_one_piece_and_keep_their_shapes() -> None:
+    import torch
+
+    first = torch.tensor([[0, 2], [0, 0]], dtype=torch.int8)
+    second = torch.tensor([True, False, True])
+    seen = fetch_flags([first, second])
+    assert seen[0].tolist() == [[False, True], [False, False]]
+    assert seen[1].tolist() == [True, False, True]
+
+
+def test_places_are_numbered_over_the_whole_spec() -> None:
+    import torch
+
+    spec = parse_shape_spec("(2,8,2,1,4):float16:2;(1,8,2,1,8):uint8:3")
+    view = view_pool(torch.zeros(place_tensors(spec)[1], dtype=torch.uint8), spec)
+    flags = [torch.zeros((2, 2, 4), dtype=torch.int8), torch.zeros((3, 1, 4), dtype=torch.int8)]
+    assert fetch_places(view.groups, flags).shape == (0, 3)
+    flags[0][1, 0, 3] = 1
+    flags[1][0, 0, 2] = flags[1][2, 0, 0] = 1
+    found = fetch_places(view.groups, flags)
+    assert found.tolist() == [[1, 0, 3], [2, 0, 2], [4, 0, 0]]

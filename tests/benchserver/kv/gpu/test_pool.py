@@ -13,11 +13,11 @@ from benchserver.kv.blocks import Window
 from benchserver.kv.evidence import EvidenceKind
 from benchserver.kv.gpu.pool import CudaPool
 from benchserver.kv.layout import place_tensors
-from benchserver.kv.pattern import group_patterns
 from benchserver.kv.pool import EventError, KvPool
+from benchserver.kv.verify import verify, verify_canaries, verify_skipped
 from protocol.handles import CudaRawHandle
 from shapespec import parse_shape_spec
-from tests.poolsuite import DIGESTS, Stub, open_on_cpu, plan
+from tests.pools import DIGESTS, Stub, content_of, open_on_cpu, plan
 
 TEXT = "(2,24,2,3,4):float16:2;(1,24,2,1,8):bfloat16:1"
 SPEC = parse_shape_spec(TEXT)
@@ -49,13 +49,9 @@ class Recorder(Stub):
 
 def pool_in(memory: Stub) -> CudaPool:
     return CudaPool(
-        SPEC,
-        group_patterns(bytes(16), SPEC),
+        content_of(SPEC),
         memory=cast(Any, memory),
         events=cast(Any, memory),
-        content_rank=0,
-        ranks=1,
-        blocks_per_chunk=2,
         cancel=threading.Event(),
     )
 
@@ -113,12 +109,12 @@ def test_blocks_that_are_not_there_are_refused(window: Window) -> None:
         before = tested.read().tobytes()
         works: list[Callable[[], object]] = [
             lambda: tested.pool.poison(window),
-            lambda: tested.pool.verify_skipped(window, DIGESTS, (), skipped=1),
-            lambda: tested.pool.verify_canaries(window),
+            lambda: verify_skipped(tested.pool, window, (), skipped=1),
+            lambda: verify_canaries(tested.pool, window),
         ]
         if not window.canaries:  # else the blocks of the table are all there
             works.append(lambda: tested.pool.fill(window, DIGESTS))
-            works.append(lambda: tested.pool.verify(window, DIGESTS, ()))
+            works.append(lambda: verify(tested.pool, window, DIGESTS, ()))
         for work in works:
             with pytest.raises(ValueError, match="of a pool of 24 blocks"):
                 work()
@@ -131,7 +127,7 @@ def test_digests_must_be_those_of_the_table() -> None:
     with open_on_cpu(TEXT) as tested:
         for work in (
             lambda: tested.pool.fill(source, DIGESTS[:3]),
-            lambda: tested.pool.verify(source, DIGESTS[:3], ()),
+            lambda: verify(tested.pool, source, DIGESTS[:3], ()),
         ):
             with pytest.raises(ValueError, match="3 chunks of 2 blocks, but a block table of 8"):
                 work()
@@ -154,7 +150,7 @@ def test_chunks_of_blocks_that_are_not_there_are_refused(table: tuple[int, ...])
 def test_a_closed_pool_proves_nothing() -> None:
     with open_on_cpu(TEXT) as tested:
         tested.pool.fill(plan()[0], DIGESTS)
-        assert tested.pool.verify(plan()[0], DIGESTS, ()).kind is EvidenceKind.MATCH
+        assert verify(tested.pool, plan()[0], DIGESTS, ()).kind is EvidenceKind.MATCH
         tested.pool.close()
         with pytest.raises(AttributeError):
-            tested.pool.verify(plan()[0], DIGESTS, ())
+            verify(tested.pool, plan()[0], DIGESTS, ())
