@@ -20,6 +20,17 @@ UNMIRRORED: dict[str, str] = {
     ),
     "benchserver/refserver/instance.py": "an interface: tested where it is implemented, in ops/",
     "benchserver/line.py": "values alone: tested where lines are made, in report/ and scenarios/",
+    **dict.fromkeys(
+        (
+            "benchserver/selftest/cases/controls.py",
+            "benchserver/selftest/cases/lookups.py",
+            "benchserver/selftest/cases/outside.py",
+            "benchserver/selftest/cases/replies.py",
+            "benchserver/selftest/cases/sharing.py",
+            "benchserver/selftest/cases/transfers.py",
+        ),
+        "data: tests/benchserver/selftest/cases/test_every.py tests all cases together",
+    ),
     "benchserver/reporter.py": "an interface: tested where it is implemented, in report/",
     "benchserver/refserver/tiers/config.py": "values: each scheme's is made in tiers/test_url.py",
 }

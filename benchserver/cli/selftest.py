@@ -42,7 +42,7 @@ def selftest(ending: Ending, /, **options: Any) -> int:
 def chosen(names: Sequence[str]) -> list[Case]:
     """Return the runs of these faults, all if there are none; UsageError for an unknown one."""
     from benchserver.selftest.case import CONTROL
-    from benchserver.selftest.cases import CASES
+    from benchserver.selftest.cases.every import CASES
 
     known = dict.fromkeys(case.fault for case in CASES)
     for name in names:

@@ -2,40 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from benchserver.selftest.case import SHM, Case
-from benchserver.selftest.judge import NOT_ASKED, Ended, Row, judge
-from benchserver.selftest.table import cells, document, plain_line, summary
-
-HARMFUL = Case(switch="flip_byte:layer=1@2", checks=("content", "replies"), words=("layer 1",))
-HARMLESS = Case(switch="delay")
-STDOUT = """\
-[seq=0] FAILED content: seq=0: layer 1 is wrong
-content: seq=0: layer 1 is wrong
-replies: late
-RESULT: FAIL (exit 1)
-"""
-
-
-def report(*bad: str) -> dict[str, Any]:
-    names = ("content", "replies", "residue")
-    return {"checks": {n: {"verdict": "invalid" if n in bad else "valid"} for n in names}}
-
-
-def ended(**changes: Any) -> Ended:
-    fields: dict[str, Any] = {
-        "exit_code": 1,
-        "stdout": STDOUT,
-        "report": report("content", "replies"),
-        "fired": 2,
-    }
-    return Ended(**{**fields, **changes})
-
-
-PASSED = ended(exit_code=0, stdout="RESULT: PASS, all\n", report=report())
+from benchserver.selftest.case import Case
+from benchserver.selftest.judge import NOT_ASKED, Ended, judge
+from benchserver.selftest.table import cells
+from tests.benchserver.selftest.handwritten import HARMFUL, HARMLESS, PASSED, ended, report
 
 
 def test_a_fault_that_is_caught() -> None:
@@ -84,48 +56,3 @@ def test_what_is_wrong(case: Case, run: Ended, expected: str) -> None:
     row = judge(case, run)
     assert expected in row.wrong
     assert cells(row)[-1].startswith("WRONG: ")
-
-
-def rows() -> list[Row]:
-    return [judge(HARMFUL, ended()), judge(HARMLESS, PASSED), judge(HARMFUL, PASSED)]
-
-
-def test_summaries() -> None:
-    assert summary(rows()[:2], 12.3) == (
-        "SELFTEST: PASS, 2 faults in 2 runs behaved as they must, in 12 s (exit 0)"
-    )
-    assert summary(rows(), 1.0) == (
-        "SELFTEST: FAIL, 1 of 3 runs are wrong: flip_byte:layer=1@2 [handle] (exit 1)"
-    )
-
-
-def test_the_json_report() -> None:
-    found = document(rows(), 12.5, "gpu")
-    assert (found["ok"], found["wall_s"], len(found["runs"])) == (False, 12.5, 3)
-    assert found["mode"] == "gpu"
-    assert found["runs"][0] == {
-        "fault": "flip_byte",
-        "switch": "flip_byte:layer=1@2",
-        "transport": "handle",
-        "expected_exit": 1,
-        "expected_checks": ["content", "replies"],
-        "exit": 1,
-        "caught_by": "content",
-        "line": "content: seq=0: layer 1 is wrong",
-        "wrong": "",
-        "wall_s": 0.0,
-    }
-    dead = document([judge(HARMFUL, Ended(trouble="x"))], 1.0, "cpu")["runs"][0]
-    assert (dead["exit"], dead["wrong"]) == (None, "x")
-
-
-def test_plain_lines_are_short() -> None:
-    line = plain_line(("fault", "1", "1", "content", "x" * 500))
-    assert len(line) < 190
-    assert line.endswith("...")
-
-
-def test_labels() -> None:
-    assert Case(switch="").label == "none [handle]"
-    case = Case(switch="crash:STORE,done@2", checks=("run",), transport=SHM, note="tiny")
-    assert (case.label, case.fault) == ("crash:STORE,done@2 [shm, tiny]", "crash")

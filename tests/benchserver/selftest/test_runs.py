@@ -15,7 +15,7 @@ from benchserver.clock import RealClock
 from benchserver.embedded import EmbeddedServer
 from benchserver.selftest import runs
 from benchserver.selftest.case import FOLDER, Case
-from benchserver.selftest.cases import CASES
+from benchserver.selftest.cases.every import CASES
 from benchserver.selftest.judge import Ended, Row
 from benchserver.selftest.runs import GPU, HOST, Setup, run_cases
 

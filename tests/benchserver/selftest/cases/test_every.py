@@ -11,7 +11,7 @@ from benchserver.refserver.faults.parser import parse_switch
 from benchserver.refserver.faults.table import FAULTS
 from benchserver.scenarios.baseline.checks import CHECKS
 from benchserver.selftest.case import CONTROL, HANDLE, INLINE, SHM, Case
-from benchserver.selftest.cases import CASES
+from benchserver.selftest.cases.every import CASES
 
 MAX_RUNS = 120
 """At four seconds each, two at a time, the whole self-test stays within four minutes."""
