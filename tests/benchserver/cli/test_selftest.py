@@ -118,7 +118,7 @@ def test_closed_output_is_no_traceback() -> None:
     [
         (("--only", "nonsense"), 2, "--only 'nonsense': no such fault; known: none, delay, "),
         (("--jobs", "0"), 2, "0 is out of range"),
-        (("--mode", "tpu"), 2, "'tpu' is not one of 'cpu', 'gpu'"),
+        (("--mode", "tpu"), 2, "'tpu' is not one of 'gpu', 'cpu'"),
         (("--json", "/nowhere/x"), 2, "--json /nowhere/x: not a file in an existing directory"),
     ],
 )
