@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocol import payloads
+from protocol.fields import POOL_INFO
 from protocol.ops import Op
 from protocol.payloads import (
     KEY_FIELDS_041,
@@ -82,6 +82,6 @@ def test_what_else_differs() -> None:
     assert names(SHAPES_043[Op.QUERY_PREFETCH_STATUS]) == ("job_id",)
     assert names(SHAPES_044[Op.QUERY_PREFETCH_STATUS]) == ("request_id",)
     assert SHAPES_046[Op.REGISTER_ENGINE_DRIVEN].result is None
-    assert SHAPES_047[Op.REGISTER_ENGINE_DRIVEN].result is payloads.POOL_INFO
+    assert SHAPES_047[Op.REGISTER_ENGINE_DRIVEN].result is POOL_INFO
     assert names(SHAPES_057[Op.PREPARE_STORE])[-1] == "skipped_chunks"
     assert names(SHAPES_057[Op.FREE_LOOKUP_LOCKS])[-1] == "extra_ranges"
