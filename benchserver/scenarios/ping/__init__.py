@@ -1,0 +1,1 @@
+"""Ping: round trips that need no memory and no registration."""
