@@ -18,7 +18,7 @@ def answers(record: RoundRecord) -> list[Finding]:
     return [
         passed(ANSWERS)
         if trip.outcome is Outcome.OK
-        else unproven(ANSWERS, f"{record.label}: {trip.op.name}: {trip.reason}")
+        else unproven(ANSWERS, f"{record.label}: {trip.name}: {trip.reason}")
         for trip in record.trips
     ]
 
@@ -48,7 +48,7 @@ def pong(record: RoundRecord) -> list[Finding]:
 
 
 def _answered(record: RoundRecord, op: Op) -> list[TripRecord]:
-    return [t for t in record.trips if t.op is op and t.outcome is Outcome.OK]
+    return [t for t in record.trips if t.name == op.name and t.outcome is Outcome.OK]
 
 
 JUDGES: tuple[Judge[RoundRecord], ...] = (

@@ -4,28 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchserver.history import Outcome, Step
-from protocol.ops import Op
+from benchserver.history import CallRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TripRecord(Step):
-    """One request and its answer: `answer` is the chunk size, in tokens, or what PING said.
+class TripRecord(CallRecord):
+    """One request and its answer: the chunk size in tokens, or whether PING said True.
 
-    Instants are those of the run's clock.  With an outcome other than ok there is no answer.
+    With an outcome other than ok there is no answer.
     """
 
-    op: Op
-    outcome: Outcome
-    began_ns: int
-    ended_ns: int
     answer: int = 0
-    reason: str = ""
-
-    @property
-    def latency_ns(self) -> int:
-        """Return how long the round trip took."""
-        return self.ended_ns - self.began_ns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

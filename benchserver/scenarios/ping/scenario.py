@@ -68,9 +68,7 @@ async def _round(stage: Stage, number: int) -> None:
     )
     count(record, stage.measures)
     await stage.conclude(label, judge(record, JUDGES))
-    for trip in trips:
-        if trip.outcome is not Outcome.OK:
-            await stage.met.alive.ask(f"{trip.op.name}: {trip.reason}")
+    await stage.met.alive.check(trips)
 
 
 async def _trip(stage: Stage, op: Op, args: tuple[Any, ...]) -> TripRecord:
@@ -82,7 +80,7 @@ async def _trip(stage: Stage, op: Op, args: tuple[Any, ...]) -> TripRecord:
     except CallFailedError as error:
         outcome, reason = Outcome.UNKNOWN, one_line(error.reason)
     return TripRecord(
-        op=op,
+        name=op.name,
         outcome=outcome,
         began_ns=began_ns,
         ended_ns=stage.clock.now_ns(),

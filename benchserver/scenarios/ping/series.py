@@ -7,8 +7,8 @@ from benchserver.scenarios.ping.records import RoundRecord
 from benchserver.stats.measures import Measures, Series
 from protocol.ops import Op
 
-OPERATIONS = {op: Series(op.name) for op in (Op.GET_CHUNK_SIZE, Op.PING)}
-SERIES = tuple(OPERATIONS.values())
+SERIES = (Series(Op.GET_CHUNK_SIZE.name), Series(Op.PING.name))
+"""In the order of reports."""
 
 
 def count(record: RoundRecord, measures: Measures) -> None:
@@ -16,4 +16,4 @@ def count(record: RoundRecord, measures: Measures) -> None:
     for trip in record.trips:
         measures.attempted += 1
         if trip.outcome is Outcome.OK:
-            measures.latencies[OPERATIONS[trip.op]].add(trip.latency_ns)
+            measures.latencies[Series(trip.name)].add(trip.latency_ns)
