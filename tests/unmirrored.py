@@ -33,6 +33,9 @@ UNMIRRORED: dict[str, str] = {
         ),
         "data: tests/benchserver/selftest/cases/test_every.py tests all cases together",
     ),
+    "benchserver/stage/scenario.py": "an interface: tests/benchserver/stage/test_run.py plays one",
+    "benchserver/stage/traits.py": "values without a rule of their own",
+    "benchserver/stage/opened.py": "a value that stage/run fills: tested by what it leaves behind",
     "benchserver/reporter.py": "an interface: tested where it is implemented, in report/",
     "benchserver/refserver/tiers/config.py": "values: each scheme's is made in tiers/test_url.py",
 }

@@ -91,6 +91,11 @@ class Tally:
     skipped: str = ""
 
     @property
+    def spoken(self) -> bool:
+        """Tell whether there was any finding."""
+        return bool(self.passed or self.failed or self.unproven)
+
+    @property
     def verdict(self) -> Verdict:
         """Return the check's verdict; a check that never ran is unknown, unless skipped."""
         if self.failed:
@@ -151,7 +156,7 @@ class Ledger:
         missing = {
             check.name: tally.skipped
             for check, tally in self.tallies.items()
-            if tally.skipped and not (tally.passed or tally.failed or tally.unproven)
+            if tally.skipped and not tally.spoken
         }
         for probe, made in self.probes.items():
             if not made.made:

@@ -86,13 +86,12 @@ def _sequences(result: RunResult) -> int:
 def _check_lines(result: RunResult) -> list[Line]:
     lines = [Line(f"{'check':<14}{'passed':>10}{'failed':>10}{'unproven':>10}", FAINT)]
     for check, tally in result.ledger.tallies.items():
-        if tally.skipped and not (tally.passed or tally.failed or tally.unproven):
+        if tally.skipped and not tally.spoken:
             lines.append(Line(f"{check.name:<14}not evaluated: {tally.skipped}", FAINT))
             continue
         style = PLAIN if tally.verdict is Verdict.VALID else BAD
         numbers = f"{tally.passed:>10}{tally.failed:>10}{tally.unproven:>10}"
-        ran = tally.passed or tally.failed or tally.unproven
-        aside = f"  ({tally.skipped or 'never run'})" if tally.skipped or not ran else ""
+        aside = f"  ({tally.skipped or 'never run'})" if tally.skipped or not tally.spoken else ""
         lines.append(Line(f"{check.name:<14}{numbers}{aside}", style))
     return lines
 

@@ -51,9 +51,12 @@ async def audit_residue(
 
 
 def explain_missing(ledger: Ledger, *, registered: bool, why: str) -> None:
-    """Say why there was no audit, unless one has spoken; `registered`: there were workers."""
-    tally = ledger.tallies[RESIDUE]
-    if tally.passed or tally.failed or tally.unproven or tally.skipped:
+    """Say why there was no audit, if there should be one, and none has spoken.
+
+    `registered`: there were workers.
+    """
+    tally = ledger.tallies.get(RESIDUE)
+    if tally is None or tally.spoken or tally.skipped:
         return
     if not registered:
         ledger.skip(RESIDUE, "nothing was registered")

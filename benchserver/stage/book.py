@@ -17,7 +17,7 @@ class Book:
 
     def __init__(self, traits: Traits, reporter: Reporter) -> None:
         self.reporter = reporter
-        self.ledger = new_ledger(traits.checks, traits.probes)
+        self.ledger = new_ledger(traits.checks, traits.probes, workers=traits.workers)
         self.measures = Measures(traits.series, traits.rates)
         self.counts = dict.fromkeys(Verdict, 0)
         """How many units of work were concluded with each verdict."""

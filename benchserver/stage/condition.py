@@ -53,6 +53,8 @@ class Condition:
             self.before = await self._http.status()
         except API_ERRORS as error:
             for check in (RESIDUE, HEALTH):
+                if check not in self._ledger.tallies:
+                    continue
                 if config.cross_check:
                     text = f"/status before the run: {one_line(error)}"
                     self._ledger.add([unproven(check, text)])
@@ -101,19 +103,29 @@ class Condition:
         """Judge what is left of ours; `registered`: our workers still are, and may be."""
         if self.before is None:
             return
-        status = await audit_residue(
-            self._http,
-            self.before,
-            ours,
-            registered=registered,
-            clock=self._clock,
-            ledger=self._ledger,
-        )
+        if RESIDUE in self._ledger.tallies:
+            status = await audit_residue(
+                self._http,
+                self.before,
+                ours,
+                registered=registered,
+                clock=self._clock,
+                ledger=self._ledger,
+            )
+        else:
+            status = await self._read()
         if status is None or registered:
             return
         if self.before.health.said or status.health.said:
             await self._judge(status, "after")
             self._judged_after = True
+
+    async def _read(self) -> ServerStatus | None:
+        """Return what /status says, or None if it does not answer."""
+        try:
+            return await self._http.status()
+        except API_ERRORS:
+            return None
 
     def explain_missing(self, why: str) -> None:
         """Say that the health after the run is not known, and why, if it should be."""
@@ -126,10 +138,10 @@ class Condition:
             if not status.health.bad:
                 break
             await self._clock.sleep_ns(_LOOK_AGAIN_NS)
-            try:
-                status = await self._http.status()
-            except API_ERRORS:
+            read = await self._read()
+            if read is None:
                 break
+            status = read
         self._ledger.add([judge_health(status.health, when)])
 
     async def _causes(self, ours: frozenset[int]) -> tuple[str, ...]:

@@ -132,8 +132,8 @@ class Meeting:
             reply = await rpc.call(Op.GET_CHUNK_SIZE)
         except CallFailedError as error:
             raise FatalError(
-                f"{config.rpc_url} is reachable, but {error}; it is no LMCache MP server of "
-                f"release {server.release}, or its RPC thread is dead"
+                f"{config.rpc_url} is reachable, but {error}; it is not an LMCache MP server "
+                f"of release {server.release}, or its RPC thread is dead"
             ) from error
         chunk_tokens = int(reply.result)
         if not 0 < chunk_tokens <= _MAX_CHUNK_TOKENS:

@@ -1,10 +1,11 @@
-"""What a run takes from outside itself: a server's connections, its HTTP API, memory.
+"""What a run takes from outside itself: a server's connections, its HTTP API, threads, memory.
 
 The defaults are the real ones; tests give others, and need neither a server nor shared memory.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,9 +15,23 @@ from benchserver.client.http import HttpApi
 from benchserver.config import RunConfig
 from benchserver.geometry import Geometry
 from benchserver.stage.connections import Reach, reach_zmq
+from benchserver.tasks import Threads
 
 if TYPE_CHECKING:
     from benchserver.stage.pools import Pools
+
+
+_HOST_THREADS = 4
+_GPU_THREADS = 16
+"""With the KV in GPU memory, cores have nothing to do but MD5: half a GB/s a thread."""
+
+
+def start_threads(config: RunConfig) -> Threads:
+    """Return the worker threads of a run; on GPUs each rank waits in one for events."""
+    cpus = os.cpu_count() or 1
+    if config.mode == "cpu":
+        return Threads(min(_HOST_THREADS, cpus))
+    return Threads(max(min(_GPU_THREADS, cpus), config.tp_size + 1))
 
 
 def open_http(config: RunConfig) -> HttpApi:
@@ -45,4 +60,5 @@ class Outside:
 
     reach: Reach = reach_zmq
     http: Callable[[RunConfig], HttpApi] = open_http
+    threads: Callable[[RunConfig], Threads] = start_threads
     pools: Callable[[RunConfig, Geometry, bytes, threading.Event], Pools] = load_pools

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchserver.check.replies import REPLIES
 from benchserver.check.run import RUN
+from benchserver.check.sessions import SESSIONS
 from benchserver.check.verdict import Verdict, failed, passed, unproven
 from benchserver.clock import Clock
 from benchserver.config import RunConfig, check_config
@@ -39,16 +40,12 @@ from benchserver.stage.opened import Opened
 from benchserver.stage.outside import Outside
 from benchserver.stage.scenario import Scenario
 from benchserver.stage.stage import Crew, Stage
-from benchserver.tasks import Threads, cancel_and_wait, run_beside, wait_first
+from benchserver.tasks import cancel_and_wait, run_beside, wait_first
 
 if TYPE_CHECKING:
     from benchserver.stage.heartbeat import Heartbeat
     from benchserver.stage.hiring import Hiring
     from benchserver.stage.pools import Pools
-
-_HOST_THREADS = 4
-_GPU_THREADS = 16
-"""With the KV in GPU memory, cores have nothing to do but MD5: half a GB/s a thread."""
 
 _NONCE_BYTES = 5
 """Forty bits, so that instance ids, which hold it and the rank, stay exact in JSON."""
@@ -62,13 +59,6 @@ _INTERRUPTED_CLEAN_UP_S = 2.0
 _CLOSE_S = 2.0
 _INTERRUPTED_CLOSE_S = 0.3
 """How long pools may take to give their memory back: a device may never answer."""
-
-
-def _threads(config: RunConfig) -> int:
-    """Return how many worker threads a run needs; on GPUs each rank waits in one for events."""
-    if config.mode == "cpu":
-        return min(_HOST_THREADS, os.cpu_count() or 1)
-    return max(min(_GPU_THREADS, os.cpu_count() or 1), config.tp_size + 1)
 
 
 class Run:
@@ -100,7 +90,7 @@ class Run:
         """What ended the work, if it did not end by itself."""
         self._interrupted = False
         self._server_silent = False
-        self.threads = Threads(_threads(config))
+        self.threads = self._outside.threads(config)
         """They may be at work still when the run has ended."""
 
     async def execute(self) -> RunResult:
@@ -295,6 +285,9 @@ class Run:
             ledger.add([failed(REPLIES, f"{lost} connections to the server were lost")])
         if not ledger.tallies[REPLIES].failed:
             ledger.add([passed(REPLIES)])
+        own = SESSIONS in self._scenario.traits.checks
+        if self._opened.desk is not None and not own and not ledger.tallies[SESSIONS].spoken:
+            ledger.add([passed(SESSIONS)])
 
     def _result(self, wall_ns: int) -> RunResult:
         book, force = self._book, self._opened.workforce

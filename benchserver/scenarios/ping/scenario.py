@@ -63,9 +63,7 @@ async def _round(stage: Stage, number: int) -> None:
     for op, args in requests(stage.met.dialect):
         trips.append(trip := await _trip(stage, op, args))
         stage.emit(label, trip)
-    record = RoundRecord(
-        number=number, chunk_tokens=stage.server.chunk_tokens, trips=tuple(trips)
-    )
+    record = RoundRecord(number=number, chunk_tokens=stage.server.chunk_tokens, trips=tuple(trips))
     count(record, stage.measures)
     await stage.conclude(label, judge(record, JUDGES))
     await stage.met.alive.check(trips)

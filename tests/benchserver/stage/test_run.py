@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import threading
 import warnings
@@ -10,15 +11,26 @@ from typing import Any
 
 import pytest
 
+from benchserver.check.health import HEALTH
+from benchserver.check.replies import REPLIES
 from benchserver.check.residue import RESIDUE
 from benchserver.check.run import RUN
-from benchserver.check.verdict import Verdict
+from benchserver.check.sessions import SESSIONS
+from benchserver.check.transport import TRANSPORT
+from benchserver.check.verdict import Verdict, passed
 from benchserver.client import discovery
 from benchserver.client.connection import ConnectionLostError, NoAnswerError
 from benchserver.client.http import HttpApi, HttpFailedError
+from benchserver.client.scripted import NEVER, Answer, in_turn
 from benchserver.client.zmq import ZmqConnection
+from benchserver.clock import NS_PER_MS, NS_PER_S
 from benchserver.config import RunConfig
-from benchserver.errors import WorkCancelledError
+from benchserver.errors import (
+    FatalError,
+    ServerGoneError,
+    ServerSilentError,
+    WorkCancelledError,
+)
 from benchserver.geometry import Geometry
 from benchserver.kv.pool import KvPool
 from benchserver.options.memory import TransferChoice
@@ -27,9 +39,25 @@ from benchserver.stage.heartbeat import Heartbeat
 from benchserver.stage.outside import Outside
 from benchserver.stage.pools import HostPools
 from benchserver.stage.run import Run
-from protocol.messages import Reply
+from benchserver.stage.stage import Stage
+from benchserver.stage.traits import Omissions
+from protocol.messages import VOID, Reply
 from protocol.ops import Op
-from tests.benchserver.stage.runs import Machine, RunMaker
+from tests.benchserver.stage.runs import Machine, MakeConfig, RunMaker
+from tests.benchserver.stage.scripted import (
+    ASIDE,
+    ASKED,
+    CHUNK_TOKENS,
+    GOOD,
+    NO_HTTP,
+    SPEC,
+    WORKS,
+    Play,
+    Server,
+    played,
+    run_of,
+    two_acts,
+)
 
 pytestmark = pytest.mark.usefixtures("leak_free")
 
@@ -185,3 +213,184 @@ async def test_a_stop_that_comes_while_all_is_cleaned_up_shortens_that(
     assert result.ledger.tallies[RUN].verdict is Verdict.VALID
     (text,) = result.ledger.tallies[RESIDUE].texts
     assert text.endswith("cleaning up took too long")
+
+
+# Over a scripted server, in virtual time
+
+
+@pytest.mark.asyncio
+async def test_a_run_meets_registers_plays_and_leaves(make_config: MakeConfig) -> None:
+    server = Server()
+    one, notes = run_of(make_config(spec=SPEC, tp_size=2), Play(two_acts), server)
+    result = await one.execute()
+    assert (result.verdict, result.exit_code) == (Verdict.VALID, 0)
+    assert (result.sequences_ok, result.interrupted) == (2, False)
+    first, second = server.connections
+    assert first.ops == [
+        *(Op.WAIT_PREFETCH_STATUS, Op.GET_CHUNK_SIZE, Op.REGISTER_KV_CACHE, Op.PING),
+        *(Op.UNREGISTER_KV_CACHE, Op.NOOP),
+    ]
+    assert second.ops == [Op.REGISTER_KV_CACHE, Op.PING, Op.UNREGISTER_KV_CACHE, Op.NOOP]
+    assert not server.registered
+    assert server.http_closed == 1
+    assert notes.notes[0].startswith("Connecting to LMCache MP Server at tcp://localhost:5555")
+    assert notes.notes[-1] == "Transfer mode = lmcache_driven over handle, 2 workers"
+    assert result.server.chunk_tokens == CHUNK_TOKENS
+
+
+@pytest.mark.asyncio
+async def test_a_scenario_without_workers_registers_nothing(make_config: MakeConfig) -> None:
+    """Nor does its configuration have to fit the server's chunks."""
+    server = Server()
+    result = await played(
+        make_config(spec=SPEC, num_tokens=CHUNK_TOKENS - 1), Play(two_acts, workers=False), server
+    )
+    assert result.verdict is Verdict.VALID
+    assert server.ops == [Op.WAIT_PREFETCH_STATUS, Op.GET_CHUNK_SIZE]
+    assert not {RESIDUE, TRANSPORT, SESSIONS} & set(result.ledger.tallies)
+    assert result.ledger.tallies[HEALTH].passed == 2
+
+
+@pytest.mark.parametrize("workers", [True, False])
+@pytest.mark.asyncio
+async def test_a_server_without_http_leaves_what_only_that_shows_unproven(
+    make_config: MakeConfig, workers: bool
+) -> None:
+    server = Server(version=NO_HTTP, status=NO_HTTP)
+    config = make_config(spec=SPEC, server_release="0.5.6")
+    result = await played(config, Play(two_acts, workers=workers), server)
+    assert result.verdict is Verdict.UNKNOWN
+    bad = {check.name for check, t in result.ledger.tallies.items() if t.verdict.value}
+    assert bad == ({"health", "residue"} if workers else {"health"})
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict", "text"),
+    [
+        (FatalError("no way on"), Verdict.INVALID, "no way on"),
+        (ServerSilentError("no word"), Verdict.UNKNOWN, "no word"),
+        (ServerGoneError("it is gone"), Verdict.INVALID, "it is gone"),
+        (OSError(errno.EMFILE, "Too many open files"), Verdict.INVALID, "ulimit -n"),
+    ],
+)
+@pytest.mark.asyncio
+async def test_an_error_of_the_scenario_ends_the_run_with_a_verdict(
+    make_config: MakeConfig, error: Exception, verdict: Verdict, text: str
+) -> None:
+    async def act(stage: Stage) -> None:
+        raise error
+
+    server = Server()
+    result = await played(make_config(spec=SPEC), Play(act), server)
+    tally = result.ledger.tallies[RUN]
+    assert tally.verdict is verdict
+    assert text in tally.texts[0]
+    gone = isinstance(error, ServerGoneError)
+    assert bool(server.registered) is gone
+    if gone:
+        assert result.ledger.tallies[RESIDUE].texts == [
+            "what stays on the server is unknown: the server was gone"
+        ]
+
+
+@pytest.mark.asyncio
+async def test_a_fault_of_our_own_is_raised_when_all_is_cleaned_up(make_config: MakeConfig) -> None:
+    async def act(stage: Stage) -> None:
+        raise ZeroDivisionError("ours")
+
+    server = Server()
+    with pytest.raises(ZeroDivisionError, match="ours"):
+        await played(make_config(spec=SPEC), Play(act), server)
+    assert not server.registered
+    assert server.http_closed == 1
+
+
+@pytest.mark.asyncio
+async def test_a_run_that_concludes_nothing_proves_nothing(make_config: MakeConfig) -> None:
+    async def act(stage: Stage) -> None:
+        """Do nothing."""
+
+    result = await played(make_config(spec=SPEC), Play(act), Server())
+    assert result.verdict is Verdict.UNKNOWN
+    assert result.ledger.tallies[RUN].texts == ["no act was finished: nothing is proven"]
+
+
+@pytest.mark.asyncio
+async def test_what_a_scenario_leaves_out_is_said_and_what_it_forgets_is_unproven(
+    make_config: MakeConfig,
+) -> None:
+    async def act(stage: Stage) -> None:
+        await stage.conclude("act=0", [passed(WORKS)])
+
+    omitted = Omissions(checks={ASIDE: "--no-aside"}, probes={ASKED: "nobody to ask"})
+    result = await played(make_config(spec=SPEC), Play(act, omitted=omitted), Server())
+    assert result.verdict is Verdict.VALID
+    assert result.ledger.not_evaluated() == {"aside": "--no-aside", "asked": "nobody to ask"}
+    result = await played(make_config(spec=SPEC), Play(act), Server())
+    assert result.verdict is Verdict.UNKNOWN
+    assert result.ledger.tallies[ASIDE].verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.asyncio
+async def test_a_stop_ends_the_play_but_not_what_must_be_finished(make_config: MakeConfig) -> None:
+    server, stop, finished = Server(), asyncio.Event(), []
+
+    async def to_its_end(stage: Stage) -> None:
+        await stage.clock.sleep_ns(NS_PER_MS)
+        finished.append(True)
+
+    async def act(stage: Stage) -> None:
+        await stage.conclude("act=0", GOOD, probes=[ASKED])
+        stop.set()
+        await stage.finishing.run(to_its_end(stage))
+        raise AssertionError("the play went on")
+
+    one, _ = run_of(make_config(spec=SPEC), Play(act), server, stop)
+    result = await one.execute()
+    assert result.interrupted
+    assert finished == [True]
+    assert (result.sequences_ok, result.verdict) == (1, Verdict.VALID)
+    assert not server.registered
+
+
+@pytest.mark.asyncio
+async def test_a_request_that_a_scenario_leaves_open_is_settled(make_config: MakeConfig) -> None:
+    async def act(stage: Stage) -> None:
+        crew = stage.crew
+        request = crew.desk.open(list(range(64)), end=64, request_id="r")
+        await crew.desk.lookup(request)
+        await stage.conclude("act=0", GOOD)
+
+    script = {Op.LOOKUP: VOID, Op.QUERY_PREFETCH_STATUS: 1}
+    server = Server(script=script)
+    result = await played(make_config(spec=SPEC, num_tokens=64), Play(act), server)
+    assert Op.FREE_LOOKUP_LOCKS in server.ops
+    assert Op.END_SESSION in server.ops
+    assert result.ledger.tallies[SESSIONS].passed == 1
+    server = Server(script={**script, Op.END_SESSION: NEVER})
+    result = await played(make_config(spec=SPEC, num_tokens=64), Play(act), server)
+    (text,) = result.ledger.tallies[SESSIONS].texts
+    assert text == "at the end of the run: END_SESSION: no answer within 2 s"
+    assert result.verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.asyncio
+async def test_a_reply_that_nobody_waits_for_fails_the_run(make_config: MakeConfig) -> None:
+    script = {Op.UNREGISTER_KV_CACHE: VOID, Op.PING: Answer(result=True, times=2)}
+    result = await played(make_config(spec=SPEC), Play(two_acts), Server(script=script))
+    tally = result.ledger.tallies[REPLIES]
+    assert tally.verdict is Verdict.INVALID
+    assert tally.texts[0].startswith("rank=0: duplicate reply to PING")
+
+
+@pytest.mark.asyncio
+async def test_workers_ping_while_a_scenario_sleeps(make_config: MakeConfig) -> None:
+    async def act(stage: Stage) -> None:
+        await stage.clock.sleep_ns(35 * NS_PER_S)
+        await stage.conclude("act=0", GOOD)
+
+    server = Server(script={Op.PING: in_turn(True, True, False, True)})
+    result = await played(make_config(spec=SPEC), Play(act), server)
+    assert server.ops.count(Op.PING) == 4
+    (text,) = result.ledger.tallies[REPLIES].texts
+    assert "rank=0: PING answered False" in text

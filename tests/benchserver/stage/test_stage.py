@@ -1,0 +1,100 @@
+"""What a scenario is given, and what becomes of what it says, over a scripted server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError
+
+import pytest
+
+from benchserver.check.replies import REPLIES
+from benchserver.check.run import RUN
+from benchserver.check.verdict import Verdict, failed, passed
+from benchserver.config import RunConfig
+from benchserver.stage.stage import Stage
+from tests.benchserver.stage.scripted import (
+    ASKED,
+    CHUNK_TOKENS,
+    GOOD,
+    SPEC,
+    WORKS,
+    Play,
+    Server,
+    played,
+    two_acts,
+)
+
+MakeConfig = Callable[..., RunConfig]
+
+
+@pytest.mark.asyncio
+async def test_a_scenario_is_given_workers_and_what_their_requests_need(
+    make_config: MakeConfig,
+) -> None:
+    server, play = Server(), Play(two_acts)
+    config = make_config(spec=SPEC, num_tokens=200, tp_size=2, cache_salt="s")
+    await played(config, play, server)
+    (stage,) = play.seen
+    crew = stage.crew
+    assert [worker.rank for worker in crew.workers] == [0, 1]
+    assert (crew.geometry.chunks, crew.geometry.chunk_tokens) == (3, CHUNK_TOKENS)
+    assert (crew.keys.cache_salt, crew.keys.world_size) == ("s", 2)
+    assert crew.cross_check
+    assert stage.met.connection is server.connections[0]
+    assert stage.server.transport == "handle"
+
+
+@pytest.mark.asyncio
+async def test_it_cannot_change_what_it_is_given(make_config: MakeConfig) -> None:
+    play = Play(two_acts)
+    await played(make_config(spec=SPEC), play, Server())
+    with pytest.raises(FrozenInstanceError):
+        play.seen[0].nonce = "mine"  # type: ignore[misc]
+
+
+@pytest.mark.asyncio
+async def test_a_scenario_that_asked_for_no_workers_has_none(make_config: MakeConfig) -> None:
+    play = Play(two_acts, workers=False)
+    await played(make_config(spec=SPEC), play, Server())
+    with pytest.raises(LookupError, match="asked for no workers"):
+        _ = play.seen[0].crew
+
+
+@pytest.mark.asyncio
+async def test_what_is_concluded_is_counted_by_its_worst_finding(make_config: MakeConfig) -> None:
+    async def act(stage: Stage) -> None:
+        await stage.conclude("act=0", GOOD, probes=[ASKED])
+        await stage.conclude("act=1", [passed(WORKS), failed(WORKS, "not so good")])
+
+    result = await played(make_config(spec=SPEC), Play(act), Server())
+    assert (result.sequences_ok, result.sequences_failed) == (1, 1)
+    assert result.ledger.tallies[WORKS].texts == ["not so good"]
+    assert result.ledger.probes[ASKED].made == 1
+    assert result.verdict is Verdict.INVALID
+
+
+@pytest.mark.parametrize("over", [False, True])
+@pytest.mark.asyncio
+async def test_a_connection_that_was_lost_ends_the_run_unless_it_is_over_anyway(
+    make_config: MakeConfig, over: bool
+) -> None:
+    server, concluded = Server(), []
+
+    async def act(stage: Stage) -> None:
+        server.connections[0].lose()
+        server.connections[0].restore()
+        await stage.conclude("act=0", GOOD, over=over)
+        concluded.append(over)
+
+    result = await played(make_config(spec=SPEC), Play(act), server)
+    texts = result.ledger.tallies[RUN].texts
+    if over:
+        assert (concluded, texts) == ([True], [])
+    else:
+        assert concluded == []
+        assert texts == [
+            "the connection to tcp://localhost:5555 was lost during act=0: a server that came "
+            "back does not know our registrations"
+        ]
+    assert result.sequences_ok == 1
+    assert result.ledger.tallies[REPLIES].texts == ["1 connections to the server were lost"]
