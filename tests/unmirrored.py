@@ -33,6 +33,8 @@ UNMIRRORED: dict[str, str] = {
         ),
         "data: tests/benchserver/selftest/cases/test_every.py tests all cases together",
     ),
+    "benchserver/scenarios/ping/config.py": "a value: ping/test_scenario.py plays by it",
+    "benchserver/scenarios/ping/records.py": "values: test_checks.py judges them",
     "benchserver/stage/scenario.py": "an interface: tests/benchserver/stage/test_run.py plays one",
     "benchserver/stage/traits.py": "values without a rule of their own",
     "benchserver/stage/opened.py": "a value that stage/run fills: tested by what it leaves behind",

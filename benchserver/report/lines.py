@@ -62,7 +62,7 @@ def summary_lines(result: RunResult, units: str) -> list[Line]:
         Line(""),
         _count_line(result, units),
         *_check_lines(result),
-        *_probe_lines(result),
+        *_probe_lines(result, units),
         *_latency_lines(result),
         *_rate_lines(result),
         _target_line(result),
@@ -96,10 +96,12 @@ def _check_lines(result: RunResult) -> list[Line]:
     return lines
 
 
-def _probe_lines(result: RunResult) -> list[Line]:
+def _probe_lines(result: RunResult, units: str) -> list[Line]:
+    if not result.ledger.probes:
+        return []
     made = {probe.name: tally.made for probe, tally in result.ledger.probes.items() if tally.made}
     counts = ", ".join(f"{name} {count}" for name, count in made.items())
-    return [Line(f"Probes, in how many sequences: {counts or 'none'}", FAINT)]
+    return [Line(f"Probes, in how many {units.lower()}: {counts or 'none'}", FAINT)]
 
 
 def not_evaluated_lines(result: RunResult) -> list[Line]:

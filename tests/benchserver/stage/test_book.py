@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benchserver.check.run import STAGE_CHECKS
+from benchserver.check.sessions import SESSIONS
 from benchserver.check.verdict import Check, Finding, Verdict, failed, passed, unproven
 from benchserver.history import Probe, Step
 from benchserver.stage.book import Book
@@ -35,7 +36,7 @@ class Heard:
 
 def test_it_holds_the_checks_of_the_scenario_before_those_of_every_run() -> None:
     book = Book(TRAITS, Heard())
-    assert list(book.ledger.tallies) == [GOOD, LATE, *STAGE_CHECKS]
+    assert list(book.ledger.tallies) == [GOOD, LATE, SESSIONS, *STAGE_CHECKS]
     assert list(book.ledger.probes) == [ASKED]
     assert list(book.measures.latencies) == [WAIT]
     assert book.concluded == 0
