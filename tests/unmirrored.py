@@ -40,5 +40,6 @@ UNMIRRORED: dict[str, str] = {
     "benchserver/stage/opened.py": "a value that stage/run fills: tested by what it leaves behind",
     "benchserver/reporter.py": "an interface: tested where it is implemented, in report/",
     "benchserver/refserver/tiers/config.py": "values: each scheme's is made in tiers/test_url.py",
+    "benchserver/refserver/faults/table_transfers.py": "rows: faults/test_table.py reads them all",
 }
 """Place -> the reason, in a line."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from protocol.ops import Op
-from tests.faultstage import BS, DONE, FROM, TO, Stage
+from tests.faultstage import FROM, TO, Stage
 
 
 @pytest.mark.asyncio
@@ -47,16 +46,6 @@ async def test_one_element_of_the_named_layer_and_chunk_is_flipped(stage: Stage)
 
 
 @pytest.mark.asyncio
-async def test_half_is_left_as_it_was(stage: Stage) -> None:
-    stage.switch("half_retrieve:rank=0")
-    before = [page[:, TO].copy() for page in stage.pages[0]]
-    await stage.round_trip()
-    for page, old in zip(stage.pages[0], before, strict=True):
-        assert np.array_equal(page[:, TO[:2]], page[:, FROM[:2]])
-        assert np.array_equal(page[:, TO[2:]], old[:, 2:])
-
-
-@pytest.mark.asyncio
 async def test_swaps_put_each_where_the_other_belongs(stage: Stage) -> None:
     first, second = stage.pages[0]
     stage.switch("swap_chunks")
@@ -71,41 +60,3 @@ async def test_swaps_put_each_where_the_other_belongs(stage: Stage) -> None:
     stage.switch("rank_mixup")
     await stage.round_trip("d")
     assert np.array_equal(stage.pages[1][0][:, TO], first[:, FROM])
-
-
-@pytest.mark.asyncio
-async def test_stale_data_is_what_was_stored_before(stage: Stage) -> None:
-    stage.switch("stale_data")
-    old = stage.pages[0][0][:, FROM].copy()
-    await stage.round_trip("a")
-    assert stage.fired() == [0]
-    stage.pages[0][0][:, FROM] += 1
-    await stage.round_trip("b")
-    assert stage.fired() == [2]
-    assert np.array_equal(stage.pages[0][0][:, TO], old)
-    assert stage.locks() == 0
-    for name in ("a", "b"):
-        await stage.call(Op.END_SESSION, name)
-    assert stage.core.sessions.count == 0
-
-
-@pytest.mark.asyncio
-async def test_blocks_beside_and_blocks_read_are_overwritten(stage: Stage) -> None:
-    page = stage.pages[0][0]
-    before = page.copy()
-    stage.switch("canary_overwrite:rank=0", "source_overwrite:rank=0")
-    await stage.round_trip()
-    changed = {int(block) for block in np.argwhere(page != before)[:, 1]} - set(TO)
-    assert changed == {max(TO) + 1, FROM[0]}
-
-
-@pytest.mark.asyncio
-async def test_ignored_skip_writes_what_must_be_left(stage: Stage) -> None:
-    for skip_is_ignored in (False, True):
-        stage.switch(*(["ignored_skip"] if skip_is_ignored else []))
-        stage.pages[0][0][:, TO] = 0
-        await stage.store("a")
-        await stage.store("a", 1)
-        assert await stage.lookup("a") == 2
-        assert await stage.retrieve("a", skip=BS) == DONE
-        assert bool(stage.pages[0][0][:, TO[0]].any()) is skip_is_ignored
