@@ -67,7 +67,7 @@ class Baseline:
 
     async def play(self, stage: Stage) -> None:
         """Run one sequence after the other, and conclude each."""
-        sequences, setting = _planned(self._config, stage), _setting(self._config, stage)
+        sequences, setting = sequences_of(self._config, stage), setting_of(self._config, stage)
         for seq in self._config.turns:
             if seq > self._config.start:
                 await stage.clock.sleep_ns(int(self._config.interval_s * NS_PER_S))
@@ -100,7 +100,7 @@ async def run_sequence(
     return [record, aside], fatal
 
 
-def _setting(config: BaselineConfig, stage: Stage) -> Setting:
+def setting_of(config: BaselineConfig, stage: Stage) -> Setting:
     from collections import deque
 
     from benchserver.scenarios.baseline.passes import Setting
@@ -117,7 +117,7 @@ def _setting(config: BaselineConfig, stage: Stage) -> Setting:
     return Setting(stage=stage, config=config, prover=prover, past=deque(maxlen=_REMEMBERED))
 
 
-def _planned(config: BaselineConfig, stage: Stage) -> Sequences:
+def sequences_of(config: BaselineConfig, stage: Stage) -> Sequences:
     from benchserver.scenarios.baseline.sequences import Sequences
 
     crew = stage.crew

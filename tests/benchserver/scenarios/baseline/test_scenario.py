@@ -1,0 +1,171 @@
+"""The baseline on a stage: in which order, what is concluded, and what is left out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from benchserver.check.verdict import Verdict
+from benchserver.clock import NS_PER_MS, NS_PER_S
+from benchserver.errors import FatalError, ServerSilentError
+from benchserver.history import LookupRecord
+from benchserver.scenarios.baseline.plan import PROBES
+from benchserver.scenarios.baseline.scenario import Baseline
+from benchserver.scenarios.baseline.series import SEQUENCE, STORE
+from benchserver.stage.traits import Omissions
+from protocol.ops import Op
+from tests.benchserver.scenarios.conftest import MakeStage
+from tests.benchserver.scenarios.honest import Played
+
+
+async def play(played: Played) -> None:
+    await Baseline(played.stage.config).play(played.stage)
+
+
+def omitted(played: Played, **facts: Any) -> Omissions:
+    stage = played.stage
+    server = replace(stage.server, **facts)
+    return Baseline(stage.config).omissions(replace(stage, server=server))
+
+
+@pytest.mark.asyncio
+async def test_sequences_come_one_after_the_other_and_each_is_concluded(
+    make_stage: MakeStage,
+) -> None:
+    played = make_stage(start=0, end=3, interval_s=0.5)
+    await play(played)
+    assert [label for label, _ in played.told.verdicts] == ["seq=0", "seq=1", "seq=2"]
+    assert played.stage.book.counts[Verdict.VALID] == 3
+    ledger = played.stage.book.ledger
+    assert [probe.made for probe in ledger.probes.values()] == [1, 2, 1, 1, 1]
+    counted = played.stage.measures.latencies
+    summaries = counted[SEQUENCE].summary(), counted[STORE].summary()
+    assert [summary.count for summary in summaries if summary is not None] == [3, 3]
+    # Two pauses of half a second, before all but the first.
+    assert NS_PER_S <= played.clock.now_ns() < NS_PER_S + 200 * NS_PER_MS
+
+
+@pytest.mark.asyncio
+async def test_a_first_sequence_of_unequal_chunks_has_a_request_beside_it(
+    make_stage: MakeStage,
+) -> None:
+    played = make_stage(start=3, end=5)
+    await play(played)
+    labels = {label for label, _ in played.told.steps}
+    assert labels == {"seq=3", "seq=3, equal chunks", "seq=4"}
+    # One verdict for both.
+    assert [label for label, _ in played.told.verdicts] == ["seq=3", "seq=4"]
+    assert all(tally.made for tally in played.stage.book.ledger.probes.values())
+    summary = played.stage.measures.latencies[SEQUENCE].summary()
+    assert summary is not None
+    assert summary.count == 2
+
+
+@pytest.mark.asyncio
+async def test_a_bad_sequence_does_not_end_the_run(make_stage: MakeStage) -> None:
+    played = make_stage(start=0, end=3)
+    played.server.stored.clear()
+    honest = played.server.store
+
+    def drop_second(key: Any, *rest: Any) -> Any:
+        answer = honest(key, *rest)
+        if "-1-cold" in key.request_id:
+            for name in played.server.chunk_names(key, 0):
+                del played.server.stored[name]
+        return answer
+
+    played.server.answers[Op.STORE] = drop_second
+    await play(played)
+    counts = played.stage.book.counts
+    assert (counts[Verdict.VALID], counts[Verdict.INVALID]) == (2, 1)
+
+
+@pytest.mark.asyncio
+async def test_a_server_that_answers_no_more_ends_it_and_what_was_seen_is_concluded(
+    make_stage: MakeStage,
+) -> None:
+    played = make_stage(start=0, end=3)
+    played.server.answers |= {Op.STORE: None, Op.NOOP: None}
+    with pytest.raises(ServerSilentError):
+        await play(played)
+    ((label, findings),) = played.told.verdicts
+    assert label == "seq=0"
+    assert max(finding.verdict for finding in findings) is Verdict.UNKNOWN
+    assert [type(step) for _, step in played.told.steps][:1] == [LookupRecord]
+
+
+@pytest.mark.asyncio
+async def test_a_lost_connection_ends_it_after_the_sequence(make_stage: MakeStage) -> None:
+    played = make_stage(start=0, end=3)
+    honest = played.server.store
+
+    def lose_after(*args: Any) -> Any:
+        played.connection.standing = replace(played.connection.standing, lost=1)
+        return honest(*args)
+
+    played.server.answers[Op.STORE] = lose_after
+    with pytest.raises(FatalError, match=r"was lost during seq=0"):
+        await play(played)
+    assert len(played.told.verdicts) == 1
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("changes", "facts", "checks"),
+    [
+        ({"cross_check": False}, {}, {"digests": "--no-http"}),
+        (
+            {"cross_check": True},
+            {"transport": "shm"},
+            {
+                "digests": "the server's digest API covers lmcache_driven workers alone",
+                "partial": "the client copies, so no server is asked to skip",
+            },
+        ),
+        (
+            {"expect_warm": True, "end": 12},
+            {},
+            {
+                "digests": "--no-http",
+                **dict.fromkeys(
+                    ("store", "visibility", "warm_lookup", "source"),
+                    "--expect-warm stores nothing",
+                ),
+            },
+        ),
+        (
+            {"partial_every": 0},
+            {},
+            {"digests": "--no-http", "partial": "--partial-retrieve-every 0"},
+        ),
+    ],
+)
+async def test_checks_that_a_run_leaves_out_have_a_reason(
+    make_stage: MakeStage, changes: dict[str, Any], facts: dict[str, Any], checks: dict[str, str]
+) -> None:
+    omissions = omitted(make_stage(**changes), **facts)
+    found = {check.name: reason for check, reason in omissions.checks.items()}
+    if "partial" not in checks:
+        assert found.pop("partial").endswith("--partial-retrieve-every 10")
+    assert found == checks
+    assert set(omissions.probes) == set(PROBES)
+
+
+@pytest.mark.asyncio
+async def test_digests_of_overwritten_sources_are_left_out_by_name(make_stage: MakeStage) -> None:
+    played = make_stage(end=5, cross_check=True)
+    crew = replace(played.stage.crew, cross_check=True)
+    stage = replace(played.stage, hired=crew)
+    checks = Baseline(stage.config).omissions(stage).checks
+    told = {check.name: reason for check, reason in checks.items()}
+    assert told["digests"] == "left out: those of overwritten sources"
+
+
+@pytest.mark.asyncio
+async def test_what_a_run_knows_of_it_beforehand(make_stage: MakeStage) -> None:
+    traits = Baseline(make_stage(start=2, end=6).stage.config).traits
+    assert (traits.name, traits.unit, traits.workers) == ("baseline", "sequence", True)
+    assert traits.turns == range(2, 6)
+    assert traits.probes == PROBES

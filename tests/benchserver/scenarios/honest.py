@@ -1,0 +1,270 @@
+"""A stage whose server is a script that keeps what it is given: real bytes, virtual time.
+
+The script maps the workers' pools, as a server does in lmcache_driven mode, and copies whole chunks
+to and from a dictionary.  Tests switch on what it should do otherwise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+
+from benchserver.check.verdict import Finding
+from benchserver.client.handle_mode import HandleMode
+from benchserver.client.keys import KeyMaker
+from benchserver.client.lookups import LookupDesk
+from benchserver.client.scripted import NEVER, Answer, ScriptedConnection
+from benchserver.client.worker import Worker
+from benchserver.clock import NS_PER_MS, NS_PER_S, VirtualClock
+from benchserver.config import RunConfig
+from benchserver.geometry import Geometry
+from benchserver.history import Step
+from benchserver.kv.host.pool import HostPool
+from benchserver.kv.pattern import content_seed
+from benchserver.result import ServerFacts
+from benchserver.stage.alive import AliveCheck
+from benchserver.stage.book import Book
+from benchserver.stage.condition import Condition
+from benchserver.stage.connections import Connections
+from benchserver.stage.meeting import Met
+from benchserver.stage.stage import Crew, Stage
+from benchserver.stage.traits import Traits
+from benchserver.tasks import Finishing, Threads
+from protocol.dialects import V056
+from protocol.handles import CPU_EVENT_STUB
+from protocol.keys import CacheKey
+from protocol.messages import VOID, TransferResult
+from protocol.ops import Op
+
+SPEC = "(2,64,16,1,8):float16:2"
+CHUNK_TOKENS = 32
+TIMEOUT_NS = NS_PER_S
+NONCE = "00ff00ff00"
+
+Line = Callable[..., Any]
+
+
+@dataclass
+class HonestServer:
+    """What the script knows.
+
+    `answers` holds other lines for some operations; None: the call is never answered.
+    `visible_after_ns` is how long after a STORE its chunks are found.
+    """
+
+    geometry: Geometry
+    clock: VirtualClock
+    pools: dict[int, HostPool] = field(default_factory=dict)
+    stored: dict[tuple[Any, ...], tuple[int, Any]] = field(default_factory=dict)
+    hits: dict[str, int] = field(default_factory=dict)
+    answers: dict[Op, Line | None] = field(default_factory=dict)
+    visible_after_ns: int = 0
+    latency_ns: int = NS_PER_MS
+
+    def script(self) -> dict[Op, Line]:
+        """Return what is answered, each after the latency."""
+        honest: dict[Op, Line] = {
+            Op.NOOP: lambda: "OK",
+            Op.LOOKUP: self._look_up,
+            Op.QUERY_PREFETCH_STATUS: self.hits.__getitem__,
+            Op.STORE: self.store,
+            Op.RETRIEVE: self.retrieve,
+            Op.FREE_LOOKUP_LOCKS: lambda *_: VOID,
+            Op.END_SESSION: lambda *_: VOID,
+        }
+        return {op: self._late(op, line) for op, line in honest.items()}
+
+    def _late(self, op: Op, line: Line) -> Line:
+        def answer(*args: Any) -> Any:
+            chosen = self.answers.get(op, line)
+            if chosen is None:
+                return NEVER
+            return Answer(result=chosen(*args), after_ns=self.latency_ns)
+
+        return answer
+
+    def chunk_names(self, key: CacheKey, rank: int) -> list[tuple[Any, ...]]:
+        step = self.geometry.chunk_tokens
+        return [
+            (key.model_name, key.cache_salt, rank, tuple(key.token_ids[: end + step]))
+            for end in range(0, key.end, step)
+        ]
+
+    def _look_up(self, key: CacheKey, _workers: int) -> Any:
+        latest_ns = self.clock.now_ns() - self.visible_after_ns
+        hit = 0
+        for names in zip(*(self.chunk_names(key, r) for r in range(key.world_size)), strict=True):
+            if not all(name in self.stored and self.stored[name][0] <= latest_ns for name in names):
+                break
+            hit += 1
+        self.hits[key.request_id] = hit
+        return VOID
+
+    def store(self, key: CacheKey, instance: int, tables: Any, _event: bytes) -> Any:
+        pool, now_ns = self.pools[instance], self.clock.now_ns()
+        assert key.worker_id is not None
+        names = self.chunk_names(key, key.worker_id)
+        for name, blocks in zip(names, self._cut(tables[0]), strict=True):
+            self.stored[name] = (now_ns, self._read(pool, blocks))
+        return TransferResult(event=CPU_EVENT_STUB, ok=True)
+
+    def retrieve(
+        self, key: CacheKey, instance: int, tables: Any, _event: bytes, skip: int = 0
+    ) -> Any:
+        pool, spec = self.pools[instance], self.geometry.spec
+        assert key.worker_id is not None
+        left = skip - skip % spec.block_size
+        names = self.chunk_names(key, key.worker_id)
+        for name, blocks in zip(names, self._cut(tables[0]), strict=True):
+            data, kept = self._read(pool, blocks), min(left, self.geometry.chunk_tokens)
+            left -= kept
+            data[:, kept:] = self.stored[name][1][:, kept:]
+            pool.scatter_chunk(0, blocks, data.reshape(-1))
+        return TransferResult(event=CPU_EVENT_STUB, ok=True)
+
+    def _cut(self, table: Sequence[int]) -> list[list[int]]:
+        step = self.geometry.blocks_per_chunk
+        return [list(table[at : at + step]) for at in range(0, len(table), step)]
+
+    def _read(self, pool: HostPool, blocks: Sequence[int]) -> Any:
+        """Return a chunk as [plane and layer][token][bytes]."""
+        out = np.empty(self.geometry.chunk_bytes, dtype=np.uint8)
+        pool.gather_chunk(0, blocks, out)
+        group = self.geometry.spec.groups[0]
+        return out.reshape(2 * group.layers, self.geometry.chunk_tokens, -1)
+
+
+@dataclass
+class Told:
+    """A reporter that keeps what it is told."""
+
+    steps: list[tuple[str, Step]] = field(default_factory=list)
+    verdicts: list[tuple[str, Sequence[Finding]]] = field(default_factory=list)
+
+    def note(self, text: str) -> None:
+        raise AssertionError(f"a scenario does not say {text!r}")
+
+    def step(self, label: str, step: Step) -> None:
+        self.steps.append((label, step))
+
+    def concluded(self, label: str, findings: Sequence[Finding]) -> None:
+        self.verdicts.append((label, findings))
+
+
+@dataclass
+class Played:
+    """A stage, and what stands behind it."""
+
+    stage: Stage
+    server: HonestServer
+    told: Told
+    connection: ScriptedConnection
+    clock: VirtualClock
+
+    async def close(self) -> None:
+        await self.connection.close()
+
+
+def build(config: RunConfig, pools: Sequence[HostPool], threads: Threads, traits: Traits) -> Played:
+    """Return a stage with a worker for each pool; call inside the event loop."""
+    clock, geometry = VirtualClock(), config.geometry(CHUNK_TOKENS)
+    server = HonestServer(geometry, clock)
+    connection = ScriptedConnection(server.script(), V056, clock=clock, timeout_ns=TIMEOUT_NS)
+    keys = KeyMaker(
+        model_name=config.model_name,
+        world_size=config.world_size,
+        cache_salt=config.cache_salt,
+        readers=config.readers_per_object,
+    )
+    workers = tuple(
+        _worker(config, rank, pool, connection, clock, threads) for rank, pool in enumerate(pools)
+    )
+    server.pools = {worker.instance_id: cast(HostPool, worker.pool) for worker in workers}
+    desk = LookupDesk(
+        connection,
+        keys,
+        kv_ranks=[worker.kv_rank for worker in workers],
+        tp_size=config.tp_size,
+        chunk_tokens=CHUNK_TOKENS,
+        clock=clock,
+        timeout_ns=TIMEOUT_NS,
+    )
+    told = Told()
+    book = Book(traits, told)
+    connections = Connections(clock=clock, ledger=book.ledger)
+    connections.opened.append(connection)
+    nobody = cast(Any, None)
+    met = Met(
+        dialect=V056,
+        connection=connection,
+        http=nobody,
+        condition=Condition(config, nobody, clock=clock, ledger=book.ledger),
+        alive=AliveCheck(connection, None, clock),
+    )
+    stage = Stage(
+        config=config,
+        server=ServerFacts(
+            rpc_url="tcp://script:1", http_url="http://script:2", transport="handle"
+        ),
+        met=met,
+        nonce=NONCE,
+        clock=clock,
+        threads=threads,
+        finishing=Finishing(),
+        connections=connections,
+        book=book,
+        hired=Crew(
+            geometry=geometry,
+            workers=workers,
+            desk=desk,
+            keys=keys,
+            cross_check=False,
+            content_root=content_seed(config.seed, config.cache_salt),
+        ),
+    )
+    return Played(stage, server, told, connection, clock)
+
+
+def _worker(
+    config: RunConfig,
+    rank: int,
+    pool: HostPool,
+    connection: ScriptedConnection,
+    clock: VirtualClock,
+    threads: Threads,
+) -> Worker:
+    instance = 1000 + rank
+    mode = HandleMode(
+        connection,
+        pool,
+        config.spec,
+        instance_id=instance,
+        model_name=config.model_name,
+        world_size=config.world_size,
+        chunk_tokens=CHUNK_TOKENS,
+        timeout_ns=TIMEOUT_NS,
+        clock=clock,
+        executor=threads,
+    )
+    return Worker(
+        rank=rank,
+        kv_rank=0 if config.is_mla else rank,
+        instance_id=instance,
+        rpc=connection,
+        pool=pool,
+        mode=mode,
+    )
+
+
+@contextlib.contextmanager
+def running_threads() -> Iterator[Threads]:
+    """Make two threads for a stage, and end them."""
+    threads = Threads(2)
+    try:
+        yield threads
+    finally:
+        threads.shutdown(wait=True)

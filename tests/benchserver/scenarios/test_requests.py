@@ -1,0 +1,201 @@
+"""The verbs of one request: what records say of good, bad and missing answers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from benchserver.client.lookups import OpenRequest
+from benchserver.clock import NS_PER_MS, NS_PER_S
+from benchserver.history import Outcome
+from benchserver.scenarios import requests
+from protocol.errors import RemoteProtocolError
+from protocol.messages import VOID, TransferResult
+from protocol.ops import Op
+from tests.benchserver.scenarios.conftest import MakeStage
+from tests.benchserver.scenarios.honest import CHUNK_TOKENS, Played
+
+TOKENS = tuple(range(2 * CHUNK_TOKENS))
+
+
+def opened(played: Played, name: str = "r", *, end: int = len(TOKENS)) -> OpenRequest:
+    return played.stage.crew.desk.open(TOKENS, end=end, request_id=name)
+
+
+def window(played: Played, rank: int = 0) -> Any:
+    stage = played.stage
+    return stage.config.block_plan(stage.crew.geometry, turn=0, rank=rank)
+
+
+async def stored(played: Played, name: str = "r") -> OpenRequest:
+    """Store everything, look it up, and return the request that hit it."""
+    stage, first = played.stage, opened(played, "first")
+    for worker in stage.crew.workers:
+        await requests.store(stage, first, worker, window(played, worker.rank).source)
+    request = opened(played, name)
+    await requests.look_up(stage, request, "warm", expected=2, total=2)
+    return request
+
+
+@pytest.mark.asyncio
+async def test_a_lookup_says_what_was_hit_and_when(make_stage: MakeStage) -> None:
+    played = make_stage()
+    found = await requests.look_up(played.stage, opened(played), "cold", expected=0, total=2)
+    assert (found.which, found.outcome, found.hits, found.expected, found.total) == (
+        "cold",
+        Outcome.OK,
+        0,
+        0,
+        2,
+    )
+    assert (found.began_ns, found.ended_ns, found.reason) == (0, 2 * NS_PER_MS, "")
+    request = await stored(played, "again")
+    assert request.unread == [0]
+    found = await requests.look_up(played.stage, request, "warm", expected=2, total=2)
+    assert found.hits == 2
+    assert found.ended_ns == played.clock.now_ns()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("op", "reason"),
+    [
+        (Op.LOOKUP, "no answer within 1 s"),
+        (Op.QUERY_PREFETCH_STATUS, "QUERY_PREFETCH_STATUS: no answer within 1 s"),
+    ],
+)
+async def test_a_lookup_without_an_answer_names_the_call_that_is_another(
+    make_stage: MakeStage, op: Op, reason: str
+) -> None:
+    played = make_stage()
+    played.server.answers[op] = None
+    found = await requests.look_up(played.stage, opened(played), "cold", expected=0, total=2)
+    assert (found.outcome, found.hits, found.reason) == (Outcome.UNKNOWN, 0, reason)
+    assert found.ended_ns == played.clock.now_ns() >= NS_PER_S
+
+
+@pytest.mark.asyncio
+async def test_a_store_says_how_much_was_moved(make_stage: MakeStage) -> None:
+    played = make_stage(tp_size=2)
+    stage, request = played.stage, opened(played)
+    record = await requests.store(stage, request, stage.crew.workers[1], window(played, 1).source)
+    assert (record.name, record.rank, record.outcome) == ("STORE", 1, Outcome.OK)
+    assert (record.chunks, record.total) == (2, 2)
+    assert record.nbytes == stage.crew.geometry.nbytes
+    assert (record.began_ns, record.replied_ns, record.ended_ns) == (0, NS_PER_MS, NS_PER_MS)
+    assert len(played.server.stored) == 2
+
+
+@pytest.mark.asyncio
+async def test_a_shorter_request_counts_its_own_chunks(make_stage: MakeStage) -> None:
+    played = make_stage()
+    stage, request = played.stage, opened(played, end=CHUNK_TOKENS)
+    blocks = window(played).source.block_ids[: stage.crew.geometry.blocks_per_chunk]
+    source = type(window(played).source)(first=1, count=2, block_ids=blocks, canaries=())
+    record = await requests.store(stage, request, stage.crew.workers[0], source)
+    assert (record.chunks, record.total) == (1, 1)
+    assert record.nbytes == stage.crew.geometry.chunk_bytes
+
+
+@pytest.mark.asyncio
+async def test_a_retrieve_gives_its_lock_back(make_stage: MakeStage) -> None:
+    played = make_stage(tp_size=2)
+    stage, request = played.stage, await stored(played)
+    assert request.unread == [0, 1]
+    target = window(played, 1).destination
+    record = await requests.retrieve(stage, request, stage.crew.workers[1], target)
+    assert (record.name, record.outcome, record.skip_tokens) == ("RETRIEVE", Outcome.OK, 0)
+    assert request.unread == [0]
+    ends = await requests.settle(stage, request)
+    assert [(end.name, end.outcome) for end in ends] == [
+        ("FREE_LOOKUP_LOCKS", Outcome.OK),
+        ("END_SESSION", Outcome.OK),
+    ]
+    assert ends[0].began_ns < ends[0].ended_ns == ends[1].began_ns < ends[1].ended_ns
+
+
+@pytest.mark.asyncio
+async def test_a_retrieve_in_part_counts_the_blocks_behind_what_it_skips(
+    make_stage: MakeStage,
+) -> None:
+    played = make_stage()
+    stage, request = played.stage, await stored(played)
+    target, worker = window(played).destination, stage.crew.workers[0]
+    record = await requests.retrieve(stage, request, worker, target, skip_tokens=20)
+    # One whole block of four is skipped, and a part of the next, which is written.
+    assert (record.skip_tokens, record.nbytes) == (20, stage.crew.geometry.nbytes * 3 // 4)
+    assert played.connection.calls[-1][-1] == 20
+
+
+@pytest.mark.asyncio
+async def test_a_refused_transfer_failed_and_one_without_an_answer_is_unknown(
+    make_stage: MakeStage,
+) -> None:
+    played = make_stage(spec="(2,64,16,1,8):float8_e5m2:2")
+    stage, request, source = played.stage, opened(played), window(played).source
+    worker = stage.crew.workers[0]
+    played.server.answers[Op.STORE] = lambda *_: TransferResult(event=b"", ok=False)
+    refused = await requests.store(stage, request, worker, source)
+    assert (refused.outcome, refused.chunks, refused.nbytes) == (Outcome.FAIL, 0, 0)
+    assert refused.reason.startswith("STORE answered False; engines give fp8 KV as uint8")
+    assert refused.replied_ns == refused.ended_ns == NS_PER_MS
+    played.server.answers[Op.STORE] = None
+    lost = await requests.store(stage, request, worker, source)
+    assert (lost.outcome, lost.latency_ns) == (Outcome.UNKNOWN, NS_PER_S)
+    assert lost.reason.startswith("no answer within 1 s; engines give fp8")
+
+
+@pytest.mark.asyncio
+async def test_what_broke_the_protocol_in_a_transfer_failed(
+    make_stage: MakeStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played = make_stage()
+    stage, worker = played.stage, played.stage.crew.workers[0]
+
+    async def breaks(*_: Any) -> Any:
+        raise RemoteProtocolError("slot at 7\nhas 3 bytes")
+
+    monkeypatch.setattr(worker.mode, "store", breaks)
+    record = await requests.store(stage, opened(played), worker, window(played).source)
+    assert (record.outcome, record.reason) == (Outcome.FAIL, "slot at 7 has 3 bytes")
+
+
+@pytest.mark.asyncio
+async def test_a_transfer_goes_to_its_end_when_its_caller_is_cancelled(
+    make_stage: MakeStage,
+) -> None:
+    played = make_stage()
+    stage, request = played.stage, await stored(played)
+    retrieving, honest = asyncio.Event(), played.server.retrieve
+
+    def tell(*args: Any) -> object:
+        retrieving.set()
+        return honest(*args)
+
+    played.server.answers[Op.RETRIEVE] = tell
+    target, worker = window(played).destination, stage.crew.workers[0]
+    one = asyncio.ensure_future(requests.retrieve(stage, request, worker, target))
+    await retrieving.wait()
+    one.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await one
+    assert request.unread == [0]
+    await stage.finishing.wait()
+    # What was under way is done, and the lock is known to be given back.
+    assert request.unread == []
+
+
+@pytest.mark.asyncio
+async def test_settling_says_what_failed(make_stage: MakeStage) -> None:
+    played = make_stage()
+    played.server.answers[Op.END_SESSION] = None
+    (end,) = await requests.settle(played.stage, opened(played))
+    assert (end.name, end.outcome, end.reason) == (
+        "END_SESSION",
+        Outcome.UNKNOWN,
+        "no answer within 1 s",
+    )
+    played.server.answers[Op.END_SESSION] = lambda *_: VOID
+    assert played.stage.crew.desk.open_requests == {}
