@@ -161,7 +161,7 @@ class EngineMode:
 
     async def store(self, key: CacheKey, window: Window) -> Moved:
         """PREPARE_STORE, copy the chunks that the server still wants, COMMIT_STORE."""
-        started_ns = self._clock.now_ns()
+        began_ns = self._clock.now_ns()
         reply = await self._rpc.call(Op.PREPARE_STORE, key, self._instance_id)
         plan: StorePlan = reply.result
         tables = window.chunk_tables(self._chunk_tokens // self._group.block_size)
@@ -176,13 +176,13 @@ class EngineMode:
             committed = await self._rpc.call(Op.COMMIT_STORE, key, self._instance_id, data)
             if not committed.result:
                 raise RefusedError("COMMIT_STORE answered False")
-        return self._moved(started_ns, len(indices))
+        return self._moved(began_ns, len(indices))
 
     async def retrieve(self, key: CacheKey, window: Window, *, skip_tokens: int = 0) -> Moved:
         """PREPARE_RETRIEVE, copy the chunks out, COMMIT_RETRIEVE (which gives the locks back)."""
         if skip_tokens:
             raise ValueError("engine_driven: the client copies, no server can be told to skip")
-        started_ns = self._clock.now_ns()
+        began_ns = self._clock.now_ns()
         reply = await self._rpc.call(Op.PREPARE_RETRIEVE, key, self._instance_id)
         plan: RetrievePlan = reply.result
         if not plan.success:
@@ -197,12 +197,12 @@ class EngineMode:
         committed = await self._rpc.call(Op.COMMIT_RETRIEVE, key, self._instance_id)
         if not committed.result:
             raise RefusedError("COMMIT_RETRIEVE answered False")
-        return self._moved(started_ns, len(tables))
+        return self._moved(began_ns, len(tables))
 
-    def _moved(self, started_ns: int, chunks: int) -> Moved:
+    def _moved(self, began_ns: int, chunks: int) -> Moved:
         """Return a transfer that ends now: our own copies have landed when they return."""
-        taken_ns = self._clock.now_ns() - started_ns
-        return Moved(latency_ns=taken_ns, replied_ns=taken_ns, chunks=chunks)
+        now_ns = self._clock.now_ns()
+        return Moved(began_ns=began_ns, replied_ns=now_ns, landed_ns=now_ns, chunks=chunks)
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)

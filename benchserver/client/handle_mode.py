@@ -130,17 +130,17 @@ class HandleMode:
         """Send a request that moves data, and return once the data has landed."""
         tables = self._tables(window.block_ids)
         event = await self._event()
-        sent_ns = self._clock.now_ns()
+        began_ns = self._clock.now_ns()
         reply = await self._rpc.call(op, key, self._instance_id, tables, event, *more)
         result: TransferResult = reply.result
         if not result.ok:
             raise RefusedError(f"{op.name} answered False")
-        landed_ns = reply.latency_ns
+        replied_ns = landed_ns = began_ns + reply.latency_ns
         if self._pool.asynchronous:
             await self._land(reply, result.event)
-            landed_ns = max(landed_ns, self._clock.now_ns() - sent_ns)
+            landed_ns = max(replied_ns, self._clock.now_ns())
         chunks = (key.end - key.start) // self._chunk_tokens
-        return Moved(latency_ns=landed_ns, replied_ns=reply.latency_ns, chunks=chunks)
+        return Moved(began_ns=began_ns, replied_ns=replied_ns, landed_ns=landed_ns, chunks=chunks)
 
     async def _event(self) -> bytes:
         """Return the event that a request carries; on the host, at once and in this thread."""

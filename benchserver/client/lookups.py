@@ -47,10 +47,11 @@ class OpenRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hits:
-    """A LOOKUP's answer; `latency_ns` runs to the answer of the last status query."""
+    """A LOOKUP's answer, from its request to the answer of the last status query."""
 
     chunks: int
-    latency_ns: int
+    began_ns: int
+    ended_ns: int
 
 
 class LookupDesk:
@@ -95,16 +96,16 @@ class LookupDesk:
         key = request.keys.key(
             request.tokens, end=request.end, request_id=request.request_id, kv_rank=None
         )
-        started_ns = self._clock.now_ns()
+        began_ns = self._clock.now_ns()
         request.unread = list(self._kv_ranks)
         reply = await self._rpc.call(Op.LOOKUP, key, self._tp_size)
         asked_by = request.request_id if reply.result is VOID else reply.result
-        chunks = await self._hit_count(asked_by, started_ns)
+        chunks = await self._hit_count(asked_by, began_ns)
         if chunks == 0:
             request.unread = []
         if self._rpc.dialect.lookup_keeps_part and key.world_size > 1:
             await self._free_part(key, chunks)
-        return Hits(chunks=chunks, latency_ns=self._clock.now_ns() - started_ns)
+        return Hits(chunks=chunks, began_ns=began_ns, ended_ns=self._clock.now_ns())
 
     async def _free_part(self, key: CacheKey, chunks: int) -> None:
         """Give back the locks of the chunk that only some ranks had (0.5.2 and before)."""
@@ -113,7 +114,7 @@ class LookupDesk:
             part = replace(key, start=start, end=end)
             await self._rpc.call(Op.FREE_LOOKUP_LOCKS, part, self._tp_size)
 
-    async def _hit_count(self, asked_by: str | int, started_ns: int) -> int:
+    async def _hit_count(self, asked_by: str | int, began_ns: int) -> int:
         """Ask by request id, or by the job id that LOOKUP gave (0.4.1 to 0.4.3)."""
         wait_ns = 0
         while True:
@@ -122,7 +123,7 @@ class LookupDesk:
             reply = await self._rpc.call(Op.QUERY_PREFETCH_STATUS, asked_by)
             if reply.result is not VOID:
                 return int(reply.result)
-            if asked_ns - started_ns > self._timeout_ns:
+            if asked_ns - began_ns > self._timeout_ns:
                 raise NoAnswerError(
                     Op.QUERY_PREFETCH_STATUS,
                     f"the prefetch was still running after {self._timeout_ns / NS_PER_S:g} s",

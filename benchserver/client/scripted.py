@@ -121,7 +121,7 @@ class ScriptedConnection:
         self.timeouts_ns: list[int] = []
         """How long each of them would wait."""
         self._script = script
-        self._clock = clock
+        self.clock = clock
         self._timeout_ns = timeout_ns
         self._observer = observer
         self._session = ClientSession(dialect)
@@ -143,7 +143,7 @@ class ScriptedConnection:
         self.timeouts_ns.append(budget_ns)
         if self._disconnected:
             raise ConnectionLostError(op, f"not sent, the connection to {_URL} was lost")
-        request = self._session.request(op, args, now_ns=self._clock.now_ns())
+        request = self._session.request(op, args, now_ns=self.clock.now_ns())
         self._sent.append(codec.decode_request(self.dialect, request.frames))
         waiting: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
         self._waiting[request.uid] = op, waiting
@@ -155,7 +155,7 @@ class ScriptedConnection:
             del self._waiting[request.uid]
             # Without an ending the caller was cancelled.
             withdrawn = ending is None
-            self._session.abandon(request.uid, now_ns=self._clock.now_ns(), withdrawn=withdrawn)
+            self._session.abandon(request.uid, now_ns=self.clock.now_ns(), withdrawn=withdrawn)
         if isinstance(ending, Reply):
             return ending
         raise ending
@@ -208,7 +208,7 @@ class ScriptedConnection:
             task.add_done_callback(self._answering.discard)
 
     async def _answer(self, uid: int, answer: Answer) -> None:
-        await self._clock.sleep_ns(answer.after_ns)
+        await self.clock.sleep_ns(answer.after_ns)
         for _ in range(answer.times):
             self.say(uid, answer.result)
 
@@ -224,7 +224,7 @@ class ScriptedConnection:
         return codec.encode_reply(self.dialect, asked, result)
 
     async def _within(self, waiting: asyncio.Future[Ending], op: Op, budget_ns: int) -> Ending:
-        deadline = asyncio.create_task(self._clock.sleep_ns(budget_ns))
+        deadline = asyncio.create_task(self.clock.sleep_ns(budget_ns))
         first: set[asyncio.Future[Any]] = {waiting, deadline}
         try:
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
@@ -235,7 +235,7 @@ class ScriptedConnection:
             await cancel_and_wait([deadline])
 
     def _receive(self, frames: tuple[bytes, ...]) -> None:
-        event = self._session.receive(frames, now_ns=self._clock.now_ns())
+        event = self._session.receive(frames, now_ns=self.clock.now_ns())
         if isinstance(event, Reply):
             self._settle(event.uid, event)
             return

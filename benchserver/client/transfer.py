@@ -22,15 +22,22 @@ class RefusedError(Exception):
 class Moved:
     """A transfer that the server says is done, and whose data has landed.
 
-    `replied_ns` runs from the first request sent to the last reply, including our own copying
-    where the mode has us copy.  `latency_ns` runs until the data has landed: longer where the
-    server replies before it has copied (CUDA), else the same.  `chunks` is how many chunks moved,
-    which is fewer than asked for where the server held them already.
+    All instants are those of the run's clock.  It begins with the first request.  `replied_ns` is
+    when the last reply came, after our own copying where the mode has us copy; `landed_ns` when the
+    data had landed: later where the server replies before it has copied (CUDA), else the same.
+    `chunks` is how many chunks moved, which is fewer than asked for where the server held them
+    already.
     """
 
-    latency_ns: int
+    began_ns: int
     replied_ns: int
+    landed_ns: int
     chunks: int
+
+    @property
+    def latency_ns(self) -> int:
+        """Return how long it took until the data had landed."""
+        return self.landed_ns - self.began_ns
 
 
 def dtype_hint(spec: ShapeSpec) -> str:

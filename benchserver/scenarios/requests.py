@@ -34,7 +34,7 @@ async def look_up(
     chunks, outcome, reason = 0, Outcome.OK, ""
     try:
         hits = await stage.crew.desk.lookup(request)
-        chunks, ended_ns = hits.chunks, began_ns + hits.latency_ns
+        chunks, began_ns, ended_ns = hits.chunks, hits.began_ns, hits.ended_ns
     except CallFailedError as error:
         outcome, reason = Outcome.UNKNOWN, _reason(error, Op.LOOKUP)
         ended_ns = stage.clock.now_ns()
@@ -101,7 +101,7 @@ async def _transfer(
     )
     began_ns = stage.clock.now_ns()
     moved, outcome, reason = await _outcome(stage, op, move)
-    ended_ns = stage.clock.now_ns() if moved is None else began_ns + moved.latency_ns
+    ended_ns = stage.clock.now_ns() if moved is None else moved.landed_ns
     return TransferRecord(
         name=op.name,
         rank=worker.rank,
@@ -109,8 +109,8 @@ async def _transfer(
         chunks=0 if moved is None else moved.chunks,
         total=geometry.chunks,
         nbytes=0 if moved is None else geometry.bytes_behind(skip_tokens),
-        began_ns=began_ns,
-        replied_ns=ended_ns if moved is None else began_ns + moved.replied_ns,
+        began_ns=began_ns if moved is None else moved.began_ns,
+        replied_ns=ended_ns if moved is None else moved.replied_ns,
         ended_ns=ended_ns,
         skip_tokens=skip_tokens,
         reason=reason,

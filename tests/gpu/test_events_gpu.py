@@ -206,7 +206,7 @@ async def write_late(rig: Rig, seed: int, *, early_event: bool) -> Outcome:
         replied_ns = stored_ns = time.perf_counter_ns() - started_ns
     else:
         moved = await rig.mode.store(rig.key(request), plan.source)
-        replied_ns, stored_ns = moved.replied_ns, moved.latency_ns
+        replied_ns, stored_ns = moved.replied_ns - moved.began_ns, moved.latency_ns
     pending = not pool.stream.query()
     await rig.desk.settle(request)
 
