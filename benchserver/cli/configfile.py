@@ -80,7 +80,7 @@ def _problem(parameter: TableOption, value: Any) -> str:
     if parameter.is_flag:
         return "" if isinstance(value, bool) else "expected true or false"
     looks_itself = isinstance(parameter.type, StrictInt | StrictFloat | click.Choice)
-    return "" if looks_itself or isinstance(value, str) else "expected a text, in quotes"
+    return "" if looks_itself or isinstance(value, str) else "expected text in quotes"
 
 
 def _several(value: Any, key: str, path: str) -> tuple[str, ...]:

@@ -79,7 +79,7 @@ def verify_skipped(
 ) -> Evidence:
     """Look at every byte of the first `skipped` blocks: each must be poison still.
 
-    Raises ValueError if that is no block at all, or more than there are.
+    Raises ValueError if that is less than a block, or more than there are.
     """
     check_skipped(window, skipped, looked_at=True)
     check_window(window, pages.content.spec.num_blocks)

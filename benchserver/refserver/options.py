@@ -226,7 +226,7 @@ _FAULTS = Table(
         Option(
             name="--help-faults",
             kind=Action(),
-            help="List the faults, and leave.",
+            help="List the faults and exit.",
             replay=_NO_RUN,
         ),
         Option(

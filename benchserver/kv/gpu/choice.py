@@ -20,8 +20,8 @@ from benchserver.kv.pattern import GroupPattern
 from benchserver.kv.pool import WHOLE
 
 Kernels = Literal["auto", "triton", "torch"]
-"""`auto` takes Triton where it works; `triton` fails where it does not (but for pages of no whole
-words, which are no business of the kernels); `torch` takes torch operations."""
+"""`auto` takes Triton where it works; `triton` fails where it does not (except for pages that are
+not whole words, which the kernels do not take); `torch` takes torch operations."""
 
 _PROBE_DIGEST, _OTHER_DIGEST = 0x0123_4567_89AB_CDEF, 0xFEDC_BA98_7654_3210
 _SHOWN_CHARS = 160
@@ -50,7 +50,7 @@ def choose_contents(
         if kernels == "torch" or (kernels == "auto" and on_host):
             note = note or "nobody asked for it"
         elif not view.whole_words:
-            note = note or f"pages of {view.page_bytes} bytes are no whole 8-byte words"
+            note = note or f"pages of {view.page_bytes} bytes are not whole 8-byte words"
         else:
             chosen, reason = _triton_content(view, pattern, content.rank)
             if chosen is None and kernels == "triton":

@@ -169,9 +169,9 @@ class TritonContent:
     """The content of one group, of pages of whole 8-byte words, by these kernels."""
 
     def __init__(self, view: GroupView, pattern: GroupPattern) -> None:
-        """Raise ValueError if pages are no whole words."""
+        """Raise ValueError if pages are not whole words."""
         if not view.whole_words:
-            raise ValueError(f"pages of {view.page_bytes} bytes are no whole 8-byte words")
+            raise ValueError(f"pages of {view.page_bytes} bytes are not whole 8-byte words")
         self._view = view
         self._table = device_table(pattern, view.pages.device)
         words = view.page_bytes // WORD_BYTES

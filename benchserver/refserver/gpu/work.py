@@ -145,7 +145,7 @@ class DeviceWork:
         return self._staging
 
     def warm_up(self) -> None:
-        """Run every kernel of a transfer once, on scratch memory but for reads of block 0.
+        """Run every kernel of a transfer once, on scratch memory except for reads of block 0.
 
         CUDA loads a kernel when it first runs, which takes time, and may wait for all streams.
         Returns before they are done.

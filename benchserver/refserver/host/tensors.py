@@ -101,7 +101,7 @@ def _check_extent(handle: CpuShmHandle) -> None:
 
 def _map_segment(name: str, nbytes: int) -> mmap.mmap:
     if not 0 < len(name.encode()) <= MAX_SEGMENT_NAME or "/" in name or "\0" in name:
-        raise RefusalError(f"{clip(name)} is no name of a shared-memory segment")
+        raise RefusalError(f"{clip(name)} is not the name of a shared-memory segment")
     try:
         descriptor = open_segment(name)
     except OSError as error:

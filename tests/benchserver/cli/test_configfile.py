@@ -157,4 +157,4 @@ def test_a_text_is_no_other_value(read: Read, line: str) -> None:
     key = line.split()[0]
     told = refusal(read, f"{line}\n")
     assert f"{key} = " in told
-    assert told.endswith(": expected a text, in quotes")
+    assert told.endswith(": expected text in quotes")

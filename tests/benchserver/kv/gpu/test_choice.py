@@ -89,7 +89,7 @@ def test_good_kernels_are_taken(kernels: type[Kernels]) -> None:
 def test_pages_of_no_whole_words_are_left_to_torch() -> None:
     choice = choose(f"(2,24,1,1,8):float16:2;{ODD}", "triton")
     assert [type(content) for content in choice.contents] == [Kernels, TorchContent]
-    assert choice.note == "pages of 132 bytes are no whole 8-byte words"
+    assert choice.note == "pages of 132 bytes are not whole 8-byte words"
 
 
 @pytest.mark.parametrize(
