@@ -20,6 +20,9 @@ UNMIRRORED: dict[str, str] = {
         ),
         "rows of options: tests/benchserver/options/test_bench.py reads them all",
     ),
+    "benchserver/refserver/front/badrequest.py": "an error: tested where it is raised, in front/",
+    "benchserver/refserver/store/counters.py": "values: tested with the cache that counts",
+    "benchserver/refserver/store/slots.py": "values: tested with the cache that changes them",
     "benchserver/refserver/instance.py": "an interface: tested where it is implemented, in ops/",
     "benchserver/line.py": "values alone: tested where lines are made, in report/ and scenarios/",
     **dict.fromkeys(

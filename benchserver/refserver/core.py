@@ -19,8 +19,9 @@ from benchserver.refserver.refusal import RefusalError
 from benchserver.refserver.registry import MAX_WORLD_SIZE, Registry
 from benchserver.refserver.sessions import Scope, Session, Sessions
 from benchserver.refserver.store.arena import Arena
-from benchserver.refserver.store.cache import Cache, Reservation, Slot
+from benchserver.refserver.store.cache import Cache
 from benchserver.refserver.store.hashing import ROOT, ChunkNamer
+from benchserver.refserver.store.slots import Reservation, Slot
 from benchserver.refserver.tiers.backing import Backing
 from protocol.keys import CacheKey, model_name_problem
 

@@ -62,7 +62,7 @@ async def serve(
 
     parse_switches(config.faults)
     async with AsyncExitStack() as cleanup:
-        core = _open_core(config, clock or RealClock(), journal, cleanup)
+        core = _open_core(config, clock, journal, cleanup)
         cleanup.callback(_journal_loop_errors(core.journal))
         if core.backing is not None:
             cleanup.push_async_callback(core.backing.close)
@@ -113,10 +113,11 @@ def _journal_loop_errors(journal: Journal) -> Callable[[], None]:
 
 def _open_core(
     config: ServerConfig,
-    clock: Clock,
+    tier_clock: Clock | None,
     journal: Callable[[str], None],
     cleanup: AsyncExitStack,
 ) -> Core:
+    clock = tier_clock or RealClock()
     arena = _open_arena(config)
     cleanup.callback(arena.close)
     cuda = CudaRuntime()
@@ -127,7 +128,7 @@ def _open_core(
     copier = Copier()
     cleanup.callback(copier.close)
     cache, lines = Cache(arena.nbytes, _policy(config)), Journal(clock, journal)
-    tiers = [open_tier(url, clock) for url in config.l2]
+    tiers = [open_tier(url, tier_clock) for url in config.l2]
     backing = Backing(
         tiers, cache=cache, arena=arena, clock=clock, journal=lines, write=config.l2_write
     )

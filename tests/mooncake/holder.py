@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from benchserver.clock import RealClock
 from benchserver.refserver.tiers.url import open_tier
 from tests.benchserver.refserver.tiers.conformance import content, key
 
@@ -16,7 +15,7 @@ NBYTES = 1 << 20
 
 
 async def main() -> None:
-    tier = open_tier(sys.argv[1], RealClock())
+    tier = open_tier(sys.argv[1])
     for number in map(int, sys.argv[2:]):
         await tier.write(key(number), content(number, NBYTES))
     print("ready", flush=True)

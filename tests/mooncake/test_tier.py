@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from benchserver.clock import RealClock
 from benchserver.errors import FatalError
 from benchserver.refserver.objectkey import ObjectKey
 from benchserver.refserver.tiers.mooncake.process import START_S
@@ -48,13 +47,13 @@ def master(tmp_path: Path) -> Iterator[Master]:
 
 @asynccontextmanager
 async def opened(url: str) -> AsyncIterator[MooncakeTier]:
-    tier = open_tier(url, RealClock())
+    tier = open_tier(url)
     assert isinstance(tier, MooncakeTier)
     try:
         yield tier
     finally:
         await tier.close()
-        assert not is_alive(tier.client_pid)
+        assert not is_alive(tier._client.pid)
 
 
 def is_alive(pid: int) -> bool:
@@ -218,7 +217,7 @@ async def _until_missing(tier: Tier, which: ObjectKey) -> None:
 async def test_a_killed_client_fails_every_call_at_once(master: Master) -> None:
     async with opened(master.url()) as tier:
         await put(tier, key(1), content(1, MIB))
-        os.kill(tier.client_pid, signal.SIGKILL)
+        os.kill(tier._client.pid, signal.SIGKILL)
         for call in (
             lambda: tier.probe([key(1)]),
             lambda: get(tier, key(1), MIB),
@@ -292,7 +291,7 @@ def test_a_stopped_master_ends_the_start_in_time(master: Master) -> None:
     master.process.send_signal(signal.SIGSTOP)
     started = time.monotonic()
     with pytest.raises(FatalError) as caught:
-        open_tier(master.url(), RealClock())
+        open_tier(master.url())
     assert time.monotonic() - started < START_S + 2
     assert "does the master answer?" in str(caught.value)
 

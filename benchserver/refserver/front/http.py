@@ -7,12 +7,7 @@ above say what the real server says with them (a block id out of range, an L2 ti
 
 from __future__ import annotations
 
-import asyncio
-import json
-import logging
-import re
-from collections.abc import Awaitable, Callable, Mapping
-from contextvars import ContextVar
+from collections.abc import Mapping
 from dataclasses import fields
 from http import HTTPStatus
 from typing import Any
@@ -22,26 +17,29 @@ from aiohttp import web
 from benchserver.errors import FatalError, UsageError
 from benchserver.refserver.core import Core
 from benchserver.refserver.faults.board import Switchboard
-from benchserver.refserver.faults.call import HttpAnswer
 from benchserver.refserver.front import objects
-from benchserver.refserver.front.authorization import CHALLENGE, is_authorized
-from benchserver.refserver.front.bodies import Bodies, BodyError
+from benchserver.refserver.front.badrequest import BadRequestError, unprocessable
+from benchserver.refserver.front.bodies import body, json_body, json_map
+from benchserver.refserver.front.digests import (
+    digests_document,
+    question_in_query,
+    question_of,
+)
 from benchserver.refserver.front.listener import Connections, Listener, connection_limit
 from benchserver.refserver.front.metrics import CONTENT_TYPE, Exposition
-from benchserver.refserver.front.objects import ObjectsError
+from benchserver.refserver.front.middleware import (
+    answer_errors,
+    authorizing,
+    journaling,
+    reading_bodies,
+    tampering,
+)
 from benchserver.refserver.front.status import config_document, status_document
-from benchserver.refserver.instance import Instance
-from benchserver.refserver.journal import Journal
 from benchserver.refserver.meter import Meter
-from benchserver.refserver.pages import checksums
-from benchserver.refserver.refusal import RefusalError
 from protocol import httpapi
-from protocol.bounds import check_json
-from protocol.errors import RemoteProtocolError
-from protocol.values import clip, is_int, is_int_list
+from protocol.values import clip
 
 LATEST = httpapi.HTTP_051
-_MAX_QUERY_IDS = 1 << 20
 
 MAX_LINE_BYTES = 64 << 10
 """The first line of a request, which holds all block ids in /kvcache/check (0.5.0 and before);
@@ -49,9 +47,6 @@ about as much as the real server takes."""
 
 FAULTS_PATH = "/faults"
 """Ours alone: GET lists the faults that are on, POST replaces them."""
-
-_BODY: ContextVar[bytes] = ContextVar("body")
-"""The body of the request that is being answered."""
 
 HEADERS_WITHIN_S = 15.0
 """How long a client may take to send the head of its first or next request."""
@@ -61,15 +56,6 @@ LINGER_S = 2.0
 
 STOP_TIMEOUT_S = 1.0
 """How long answers that are under way may take when the server stops."""
-
-
-class _BadRequestError(Exception):
-    """A request that is answered with an error status."""
-
-    def __init__(self, status: HTTPStatus, detail: str) -> None:
-        super().__init__(detail)
-        self.status = status
-        self.detail = detail
 
 
 class HttpServer:
@@ -83,13 +69,13 @@ class HttpServer:
         self._listener: Listener | None = None
         token, routes = core.config.http_token, core.config.dialect.http
         named_now = {getattr(routes, f.name): getattr(LATEST, f.name) for f in fields(LATEST)}
-        guards = [_authorizing(token)] if token else []
+        guards = [authorizing(token)] if token else []
         app = web.Application(
             middlewares=[
                 *guards,
-                _tampering(board, named_now),
-                _answer_errors,
-                _reading_bodies(self._connections),
+                tampering(board, named_now),
+                answer_errors,
+                reading_bodies(self._connections),
             ],
         )
         app.add_routes(
@@ -115,7 +101,7 @@ class HttpServer:
         self._runner = web.AppRunner(
             app,
             access_log=None,
-            logger=_journaling(core.journal),
+            logger=journaling(core.journal),
             handle_signals=False,
             max_line_size=MAX_LINE_BYTES,
             # It runs from the start of a connection and the end of each answer.
@@ -160,9 +146,9 @@ class HttpServer:
 
     async def _replace_faults(self, _request: web.Request) -> web.Response:
         try:
-            self._board.replace(_fault_texts(_json_map()))
-        except (UsageError, _BadRequestError) as error:
-            raise _BadRequestError(HTTPStatus.BAD_REQUEST, str(error)) from error
+            self._board.replace(_fault_texts(json_map()))
+        except (UsageError, BadRequestError) as error:
+            raise BadRequestError(HTTPStatus.BAD_REQUEST, str(error)) from error
         return web.json_response(self._board.document())
 
     async def _metrics(self, _request: web.Request) -> web.Response:
@@ -172,7 +158,7 @@ class HttpServer:
         objects.refuse_listing(self._tier_names(), request.query)
 
     async def _delete_objects(self, _request: web.Request) -> web.Response:
-        wanted = objects.parse_deletion(_json())
+        wanted = objects.parse_deletion(json_body())
         now_ns = self._core.clock.now_ns()
         answer = objects.delete(self._core.cache, self._tier_names(), wanted, now_ns)
         return web.json_response(answer)
@@ -182,17 +168,15 @@ class HttpServer:
         return [tier.name for tier in tiers]
 
     async def _clear(self, _request: web.Request) -> web.Response:
-        body = _json() if _BODY.get() else None
-        if body is not None and not isinstance(body, dict):
-            raise _unprocessable("the body is no JSON object")
-        tier, force = (body or {}).get("tier", "l1"), (body or {}).get("force", False)
+        asked = json_body() if body() else {}
+        if asked is not None and not isinstance(asked, dict):
+            raise unprocessable("the body is no JSON object")
+        tier, force = (asked or {}).get("tier", "l1"), (asked or {}).get("force", False)
         objects.check_tier(tier)
         if not isinstance(force, bool):
-            raise _unprocessable(f"force is {clip(force)}, expected a bool")
+            raise unprocessable(f"force is {clip(force)}, expected a bool")
         if tier != "l1":
-            raise _BadRequestError(
-                HTTPStatus.BAD_REQUEST, f"tier {tier} cannot be cleared, only l1"
-            )
+            raise BadRequestError(HTTPStatus.BAD_REQUEST, f"tier {tier} cannot be cleared, only l1")
         self._core.cache.clear(force=force, now_ns=self._core.clock.now_ns())
         return web.json_response({"status": "ok", "cleared": {"tier": "l1"}})
 
@@ -202,153 +186,12 @@ class HttpServer:
         return web.json_response({"status": "ok"})
 
     async def _checksums(self, _request: web.Request) -> web.Response:
-        return await self._digests(*_checksum_fields(_json_map()))
+        return web.json_response(await digests_document(self._core, question_of(json_map())))
 
     async def _checksums_by_query(self, request: web.Request) -> web.Response:
         """GET /kvcache/check (0.5.0 and before)."""
-        return await self._digests(*_checksum_query(request.query))
-
-    async def _digests(
-        self, block_ids: list[int], size: int, instance_id: int, layerwise: bool
-    ) -> web.Response:
-        instance = self._hashable_instance(instance_id)
-        if not block_ids:
-            raise _BadRequestError(HTTPStatus.BAD_REQUEST, "block_ids is required")
-        if size <= 0:
-            raise _BadRequestError(HTTPStatus.BAD_REQUEST, "chunk_size must be positive")
-        if not checksums.blocks_in_range(instance.num_blocks, block_ids):
-            raise _BadRequestError(HTTPStatus.INTERNAL_SERVER_ERROR, "a block id is out of range")
-        digest = checksums.layerwise_digests if layerwise else checksums.aggregate_digests
-        try:
-            digests = await instance.digests(digest, block_ids, size)
-        except RefusalError as error:
-            self._core.journal.line(f"digests of instance {instance_id}: {error}")
-            raise _BadRequestError(HTTPStatus.INTERNAL_SERVER_ERROR, str(error)) from error
-        answer = {
-            "status": "success",
-            "chunk_size": size,
-            "num_chunks": -(-len(block_ids) // size),
-            "chunk_checksums": digests,
-            "layerwise": layerwise,
-            "block_id_ranges": checksums.id_ranges(block_ids),
-        }
-        return web.json_response(answer)
-
-    def _hashable_instance(self, instance_id: int) -> Instance:
-        if not self._core.config.serves_mapped:
-            raise _BadRequestError(
-                HTTPStatus.NOT_IMPLEMENTED, "checksums need a mode that maps client tensors"
-            )
-        instance = self._core.registry.mapped.get(instance_id)
-        if instance is None:
-            raise _BadRequestError(
-                HTTPStatus.NOT_FOUND, f"instance_id {clip(instance_id)} is not registered"
-            )
-        return instance
-
-
-class _JournalHandler(logging.Handler):
-    """Turns what aiohttp logs, which is whole tracebacks, into lines of the journal."""
-
-    def __init__(self, journal: Journal) -> None:
-        super().__init__()
-        self._journal = journal
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write one line: what happened, and why."""
-        error = record.exc_info[1] if record.exc_info else None
-        cause = f": {type(error).__name__}: {error}" if error is not None else ""
-        self._journal.line(f"HTTP: {record.getMessage()}{cause}")
-
-
-def _journaling(journal: Journal) -> logging.Logger:
-    """Return a logger of this server alone, outside the process's tree of loggers."""
-    logger = logging.Logger("refserver.http")
-    logger.addHandler(_JournalHandler(journal))
-    return logger
-
-
-_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-@web.middleware
-async def _answer_errors(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    try:
-        return await handler(request)
-    except (_BadRequestError, BodyError, ObjectsError) as error:
-        return web.json_response({"detail": error.detail}, status=error.status)
-    except web.HTTPClientError as error:
-        return web.json_response({"detail": error.reason}, status=error.status)
-
-
-def _reading_bodies(connections: Connections) -> Any:
-    """Return what reads a request's body before anything is done for it.
-
-    So a client that is slow, or stops, keeps nothing busy.
-    """
-    bodies = Bodies()
-
-    @web.middleware
-    async def read(request: web.Request, handler: _Handler) -> web.StreamResponse:
-        async with bodies.of(request) as body:
-            _BODY.set(body)  # of this request alone: each is handled in a task of its own
-            with connections.busy(request.transport):
-                # A client that sends many requests at once lets others have their turn.
-                await asyncio.sleep(0)
-                return await handler(request)
-
-    return read
-
-
-def _authorizing(token: str) -> Any:
-    """Return what answers 401 to a request without the token."""
-
-    @web.middleware
-    async def authorize(request: web.Request, handler: _Handler) -> web.StreamResponse:
-        header = request.headers.get("Authorization", "")
-        if request.path == LATEST.health or is_authorized(header, token):
-            return await handler(request)
-        return web.json_response(
-            {"detail": "this server asks for a token: Authorization: Bearer TOKEN"},
-            status=HTTPStatus.UNAUTHORIZED,
-            headers={"WWW-Authenticate": CHALLENGE},
-        )
-
-    return authorize
-
-
-def _tampering(board: Switchboard, named_now: Mapping[str, str]) -> Any:
-    """Return what lets the faults that are on answer in a handler's place.
-
-    Faults know paths by their latest names.
-    """
-
-    @web.middleware
-    async def answer(request: web.Request, handler: _Handler) -> web.StreamResponse:
-        hook = board.answer_of(named_now.get(request.path, request.path))
-        if hook is None:
-            return await handler(request)
-
-        async def ask() -> HttpAnswer:
-            response = await handler(request)
-            body = response.body if isinstance(response, web.Response) else None
-            return HttpAnswer(status=response.status, body=body if isinstance(body, bytes) else b"")
-
-        return await _send_answer(request, await hook(ask))
-
-    return answer
-
-
-async def _send_answer(request: web.Request, answer: HttpAnswer) -> web.StreamResponse:
-    if not answer.cut:
-        return web.Response(status=answer.status, body=answer.body, content_type="application/json")
-    length = {"Content-Length": str(len(answer.body))}
-    response = web.StreamResponse(status=answer.status, headers=length)
-    await response.prepare(request)
-    await response.write(answer.body[: len(answer.body) // 2])
-    if request.transport is not None:
-        request.transport.close()
-    return response
+        asked = question_in_query(request.query)
+        return web.json_response(await digests_document(self._core, asked))
 
 
 async def _root(_request: web.Request) -> web.Response:
@@ -359,66 +202,8 @@ async def _health(_request: web.Request) -> web.Response:
     return web.json_response({"status": "healthy"})
 
 
-def _json() -> Any:
-    """Return the decoded body, whatever it is."""
-    body = _BODY.get()
-    try:
-        check_json(body, "the body")
-        return json.loads(body)
-    except RemoteProtocolError as error:
-        raise _unprocessable(str(error)) from error
-    except (ValueError, RecursionError) as error:
-        raise _unprocessable("the body is not JSON") from error
-
-
-def _json_map() -> Mapping[str, Any]:
-    body = _json()
-    if not isinstance(body, dict):
-        raise _unprocessable("the body is no JSON object")
-    return body
-
-
-def _checksum_fields(body: Mapping[str, Any]) -> tuple[list[int], int, int, bool]:
-    block_ids, size = body.get("block_ids", []), body.get("chunk_size", 0)
-    instance_id, layerwise = body.get("instance_id", 0), body.get("layerwise", False)
-    if not is_int_list(block_ids) or not is_int(size) or not is_int(instance_id):
-        raise _unprocessable("block_ids must be integers, chunk_size and instance_id an integer")
-    if not isinstance(layerwise, bool):
-        raise _unprocessable("layerwise must be a bool")
-    return block_ids, size, instance_id, layerwise
-
-
-_RANGE = re.compile(r"\[([0-9]{1,9}),([0-9]{1,9})\]|([0-9]{1,9})")
-_QUERY_IDS = re.compile(rf"(?:{_RANGE.pattern})(?:,(?:{_RANGE.pattern}))*")
-
-
-def _checksum_query(query: Mapping[str, str]) -> tuple[list[int], int, int, bool]:
-    """Read `block_ids=0,[2,5],8&chunk_size=N&instance_id=N&layerwise=BOOL`; ranges are closed."""
-    text = query.get("block_ids", "").replace(" ", "")
-    if text and not _QUERY_IDS.fullmatch(text):
-        raise _BadRequestError(HTTPStatus.BAD_REQUEST, "Invalid block_ids format")
-    block_ids: list[int] = []
-    for first, last, single in _RANGE.findall(text):
-        ids = range(int(first), int(last) + 1) if not single else (int(single),)
-        if len(block_ids) + len(ids) > _MAX_QUERY_IDS:
-            raise _BadRequestError(HTTPStatus.BAD_REQUEST, f"more than {_MAX_QUERY_IDS} block_ids")
-        block_ids += ids
-    numbers = [query.get(name, "0") for name in ("chunk_size", "instance_id")]
-    if not all(re.fullmatch(r"-?[0-9]{1,19}", number) for number in numbers):
-        raise _unprocessable("chunk_size and instance_id must be integers")
-    layerwise = query.get("layerwise", "false").lower()
-    if layerwise not in ("true", "false", "1", "0"):
-        raise _unprocessable(f"layerwise is {clip(layerwise)}, expected true or false")
-    return block_ids, int(numbers[0]), int(numbers[1]), layerwise in ("true", "1")
-
-
 def _fault_texts(body: Mapping[str, Any]) -> list[str]:
     texts = body.get("faults")
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise UsageError(f'faults is {clip(texts)}, expected {{"faults": ["name:args@when", ...]}}')
     return texts
-
-
-def _unprocessable(detail: str) -> _BadRequestError:
-    # By number: the constant was renamed in Python 3.13.
-    return _BadRequestError(HTTPStatus(422), detail)

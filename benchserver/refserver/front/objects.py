@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from benchserver.refserver.front.badrequest import BadRequestError, unprocessable
 from benchserver.refserver.objectkey import ObjectKey
 from benchserver.refserver.store.cache import Cache
 from protocol.httpapi import kv_rank
@@ -27,15 +28,6 @@ MAX_PAGE_SIZE = 5000
 TIERS = ("l1", "l2", "all")
 _HEX = re.compile(r"(?:\s*[0-9a-fA-F]{2})*\s*", re.ASCII)
 _PAGE_SIZE = re.compile(r"[0-9]{1,9}")
-
-
-class ObjectsError(Exception):
-    """A request that is answered with an error status."""
-
-    def __init__(self, status: int, detail: str) -> None:
-        super().__init__(detail)
-        self.status = status
-        self.detail = detail
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,36 +52,36 @@ class Deletion:
 
 
 def parse_deletion(body: Any) -> Deletion:
-    """Return what a decoded body asks for; raises ObjectsError with 422 or 400."""
+    """Return what a decoded body asks for; raises BadRequestError with 422 or 400."""
     if not isinstance(body, dict):
-        raise _unprocessable("the body is no JSON object")
+        raise unprocessable("the body is no JSON object")
     keys, tier = body.get("keys"), body.get("tier", "l2")
     force, adapter = body.get("force", False), body.get("adapter")
     if not isinstance(keys, list) or not all(isinstance(key, dict) for key in keys):
-        raise _unprocessable(f"keys is {clip(keys)}, expected a list of objects")
+        raise unprocessable(f"keys is {clip(keys)}, expected a list of objects")
     check_tier(tier)
     if not isinstance(force, bool):
-        raise _unprocessable(f"force is {clip(force)}, expected a bool")
+        raise unprocessable(f"force is {clip(force)}, expected a bool")
     if adapter is not None and not isinstance(adapter, str):
-        raise _unprocessable(f"adapter is {clip(adapter)}, expected a string")
+        raise unprocessable(f"adapter is {clip(adapter)}, expected a string")
     for index, key in enumerate(keys):
         _check_types(index, key)
     if len(keys) > MAX_KEYS:
-        raise ObjectsError(400, f"{len(keys)} keys, expected at most {MAX_KEYS} in one request")
+        raise BadRequestError(400, f"{len(keys)} keys, expected at most {MAX_KEYS} in one request")
     names = tuple(_name(index, key) for index, key in enumerate(keys))
     return Deletion(names=names, tier=tier, force=force, adapter=adapter)
 
 
 def check_tier(tier: Any) -> None:
-    """Raise ObjectsError for a name that is not a tier's."""
+    """Raise BadRequestError for a name that is not a tier's."""
     if tier not in TIERS:
-        raise _unprocessable(f"tier is {clip(tier)}, expected l1, l2 or all")
+        raise unprocessable(f"tier is {clip(tier)}, expected l1, l2 or all")
 
 
 def delete(cache: Cache, tiers: Sequence[str], wanted: Deletion, now_ns: int) -> dict[str, Any]:
     """Delete from the tiers that are asked for; `tiers` are the names of those of L2.
 
-    Raises ObjectsError if there is no such L2 tier; what had to go from L1 is gone then (0.5.6).
+    Raises BadRequestError if there is no such L2 tier; what had to go from L1 is gone then (0.5.6).
     """
     deleted = skipped = 0
     if wanted.tier != "l2":
@@ -105,25 +97,27 @@ def delete(cache: Cache, tiers: Sequence[str], wanted: Deletion, now_ns: int) ->
 
 
 def refuse_listing(tiers: Sequence[str], query: Mapping[str, str]) -> NoReturn:
-    """Raise the ObjectsError that answers GET /cache/objects: nothing here can be listed."""
+    """Raise the BadRequestError that answers GET /cache/objects: nothing here can be listed."""
     tier, size = query.get("tier", "l2"), query.get("page_size", str(DEFAULT_PAGE_SIZE))
     check_tier(tier)
     if not _PAGE_SIZE.fullmatch(size) or not 1 <= int(size) <= MAX_PAGE_SIZE:
-        raise _unprocessable(f"page_size is {clip(size)}, expected 1 to {MAX_PAGE_SIZE}")
+        raise unprocessable(f"page_size is {clip(size)}, expected 1 to {MAX_PAGE_SIZE}")
     if tier != "l2":
-        raise ObjectsError(400, f"tier {tier} cannot be listed, only l2")
+        raise BadRequestError(400, f"tier {tier} cannot be listed, only l2")
     name = resolve_tier(tiers, query.get("adapter"))
-    raise ObjectsError(503, f"L2 tier {name} of the embedded server cannot be listed")
+    raise BadRequestError(503, f"L2 tier {name} of the embedded server cannot be listed")
 
 
 def resolve_tier(tiers: Sequence[str], adapter: str | None) -> str:
     """Return the name of the L2 tier that is meant; None: the nearest."""
     if not tiers:
-        raise ObjectsError(503, "there is no L2 tier")
+        raise BadRequestError(503, "there is no L2 tier")
     if adapter is None:
         return tiers[0]
     if adapter not in tiers:
-        raise ObjectsError(404, f"no L2 tier is named {clip(adapter)}, known: {', '.join(tiers)}")
+        raise BadRequestError(
+            404, f"no L2 tier is named {clip(adapter)}, known: {', '.join(tiers)}"
+        )
     return adapter
 
 
@@ -146,13 +140,13 @@ def _name_of(key: ObjectKey) -> ObjectName:
 def _check_types(index: int, key: Mapping[str, Any]) -> None:
     for name in ("chunk_hash_hex", "model_name"):
         if not isinstance(key.get(name), str):
-            raise _unprocessable(f"keys[{index}].{name} is {clip(key.get(name))}, expected text")
+            raise unprocessable(f"keys[{index}].{name} is {clip(key.get(name))}, expected text")
     if not isinstance(key.get("cache_salt", ""), str):
-        raise _unprocessable(f"keys[{index}].cache_salt is {clip(key['cache_salt'])}, not text")
+        raise unprocessable(f"keys[{index}].cache_salt is {clip(key['cache_salt'])}, not text")
     for name, default in (("kv_rank", None), ("object_group_id", 0)):
         value = key.get(name, default)
         if not is_int(value):
-            raise _unprocessable(f"keys[{index}].{name} is {clip(value)}, expected an integer")
+            raise unprocessable(f"keys[{index}].{name} is {clip(value)}, expected an integer")
 
 
 def _name(index: int, key: Mapping[str, Any]) -> ObjectName:
@@ -168,7 +162,7 @@ def _name(index: int, key: Mapping[str, Any]) -> ObjectName:
     elif group < 0:
         problem = f"object_group_id is {clip(group)}, expected 0 or more"
     if problem:
-        raise ObjectsError(400, f"keys[{index}]: {problem}")
+        raise BadRequestError(400, f"keys[{index}]: {problem}")
     return ObjectName(
         chunk_hash=bytes.fromhex(digest),
         model_name=model_name,
@@ -176,7 +170,3 @@ def _name(index: int, key: Mapping[str, Any]) -> ObjectName:
         group=group,
         salt=salt,
     )
-
-
-def _unprocessable(detail: str) -> ObjectsError:
-    return ObjectsError(422, detail)

@@ -6,6 +6,7 @@ end is the server's.  So each of these parts says that it lives; an L2 tier says
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -14,6 +15,7 @@ from benchserver.refserver.core import Core
 from benchserver.refserver.pages.layout import Format, GroupLayout, KvLayout
 from benchserver.refserver.registry import EngineInstance
 from benchserver.refserver.store.hashing import HASH_NAME
+from benchserver.refserver.tiers.tier import Reported
 
 _LIVES = {"is_healthy": True, "thread_alive": True}
 _ONLY_L1 = "_default"
@@ -117,7 +119,7 @@ def _l1_document(core: Core) -> dict[str, Any]:
 
 
 def _l2_documents(core: Core) -> list[dict[str, Any]]:
-    tiers = () if core.backing is None else core.backing.tiers
+    tiers: Sequence[Reported] = () if core.backing is None else core.backing.tiers
     return [
         {
             "name": tier.name,

@@ -18,7 +18,7 @@ from benchserver.refserver.objectkey import ObjectKey
 from benchserver.refserver.refusal import RefusalError, refused_registration
 from benchserver.refserver.registry import EngineInstance, parse_engine_instance
 from benchserver.refserver.store.arena import Arena
-from benchserver.refserver.store.cache import Slot
+from benchserver.refserver.store.slots import Slot
 from protocol.errors import RemoteProtocolError
 from protocol.inline.tensor import InlineTensor
 from protocol.keys import CacheKey

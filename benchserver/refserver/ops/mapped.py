@@ -15,7 +15,7 @@ from benchserver.refserver.pages.block_ids import ChunkIds
 from benchserver.refserver.pages.layout import KvLayout
 from benchserver.refserver.pages.transfer import ObjectCopy
 from benchserver.refserver.refusal import RefusalError
-from benchserver.refserver.store.cache import Slot
+from benchserver.refserver.store.slots import Slot
 from protocol.keys import CacheKey
 from protocol.messages import TransferResult
 from protocol.ops import Op

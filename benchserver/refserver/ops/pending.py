@@ -14,7 +14,7 @@ from benchserver.refserver.core import Core
 from benchserver.refserver.gpu.stream import DONE_WITHIN_NS
 from benchserver.refserver.instance import Pending
 from benchserver.refserver.refusal import RefusalError
-from benchserver.refserver.store.cache import Slot
+from benchserver.refserver.store.slots import Slot
 
 _STUCK_POLL_NS = NS_PER_S
 

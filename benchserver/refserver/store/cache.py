@@ -30,7 +30,9 @@ from benchserver.refserver.defaults import (
     DEFAULT_L1_WRITE_TTL_S,
 )
 from benchserver.refserver.objectkey import ObjectKey
+from benchserver.refserver.store.counters import CacheCounts, CacheTotals
 from benchserver.refserver.store.freelist import NO_ROOM, FreeList, aligned
+from benchserver.refserver.store.slots import Reservation, Slot
 
 READ_LOCK_TTL_NS = DEFAULT_L1_READ_TTL_S * NS_PER_S
 WRITE_TTL_NS = DEFAULT_L1_WRITE_TTL_S * NS_PER_S
@@ -44,83 +46,6 @@ class CachePolicy:
     write_ttl_ns: int = WRITE_TTL_NS
     watermark: float = DEFAULT_EVICTION_TRIGGER_WATERMARK
     eviction_ratio: float = DEFAULT_EVICTION_RATIO
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class Slot:
-    """One object's place in the arena and who holds it there."""
-
-    key: ObjectKey
-    offset: int
-    nbytes: int
-    deadline_ns: int
-    """When the reservation, or later the read locks, expire."""
-    read_locks: int = 0
-    readers: int = 0
-    writing: bool = True
-    dropped: bool = False
-    backed: bool = False
-    """A tier has it, or had it: eviction need not write it."""
-
-    def locks_at(self, now_ns: int) -> int:
-        """Return how many read locks count now."""
-        return self.read_locks if now_ns < self.deadline_ns else 0
-
-    def is_held_at(self, now_ns: int) -> bool:
-        """Tell whether a lock or a running read keeps the object."""
-        return self.readers > 0 or self.locks_at(now_ns) > 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reservation:
-    """Answer of `reserve`: the new slots by position in the request.
-
-    `refused` True: there was no room for all of them, so there is none of them.  `pending` True:
-    none yet, and write-backs under way may still make room.
-    """
-
-    slots: tuple[tuple[int, Slot], ...]
-    refused: bool = False
-    pending: bool = False
-
-    def only_slots(self) -> tuple[Slot, ...]:
-        """Return the slots without their positions."""
-        return tuple(slot for _, slot in self.slots)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheCounts:
-    """What `/status` says of the cache."""
-
-    objects: int
-    reserved: int
-    write_locked: int
-    read_locked: int
-    used_bytes: int
-    capacity_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheTotals:
-    """What has happened since the start; no number ever falls.
-
-    stored: made visible, promotions from L2 included.  evicted: stored objects that went because
-    room was needed.  cleared: stored objects that `clear` dropped.  deleted: dropped by `delete`,
-    reserved ones too.  Nothing else ends a stored object.  refused: calls of `reserve` that found
-    no room.  expired: objects whose reservation ran out of time.
-    """
-
-    stored_objects: int = 0
-    stored_bytes: int = 0
-    evicted_objects: int = 0
-    evicted_bytes: int = 0
-    cleared_objects: int = 0
-    refused_reservations: int = 0
-    expired_reservations: int = 0
-    deleted_objects: int = 0
-    read_objects: int = 0
-    read_bytes: int = 0
-    """Of reads that were granted: all their objects were there, and locked."""
 
 
 class Cache:

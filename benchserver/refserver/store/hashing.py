@@ -16,7 +16,6 @@ from typing import Protocol
 import numpy as np
 
 HASH_NAME = "blake3"
-HASH_BYTES = 32
 ROOT = bytes.fromhex("7e3eff9ef7613a50340eb12677ee03b83ac759fcba9bb32705f07248d56d473b")
 """The hash before the first chunk: BLAKE3 of twelve zero bytes, which are a hash 0 and a token 0
 (0.5.6)."""

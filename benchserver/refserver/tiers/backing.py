@@ -23,7 +23,8 @@ from benchserver.refserver.config import L2Write
 from benchserver.refserver.journal import Journal
 from benchserver.refserver.objectkey import ObjectKey
 from benchserver.refserver.store.arena import Arena
-from benchserver.refserver.store.cache import Cache, Reservation, Slot
+from benchserver.refserver.store.cache import Cache
+from benchserver.refserver.store.slots import Reservation, Slot
 from benchserver.refserver.tiers.tier import Tier, TierError
 
 Row = Sequence[ObjectKey]

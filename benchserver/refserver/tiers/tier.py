@@ -57,8 +57,8 @@ class TierStats:
     """Reads and writes that are not through, acknowledged ones included."""
 
 
-class Tier(Protocol):
-    """One store of objects."""
+class Reported(Protocol):
+    """What a tier says of itself, for those who show it."""
 
     name: str
     verifiable: bool
@@ -73,6 +73,10 @@ class Tier(Protocol):
     def stats(self) -> TierStats:
         """Return a copy of the numbers as they are now."""
         ...
+
+
+class Tier(Reported, Protocol):
+    """One store of objects."""
 
     async def probe(self, keys: Sequence[ObjectKey]) -> int:
         """Return how many of the leading keys are there: the offset of the first miss.

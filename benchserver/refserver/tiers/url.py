@@ -14,7 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from urllib.parse import unquote
 
-from benchserver.clock import NS_PER_MS, Clock, RealClock
+from benchserver.clock import NS_PER_MS, Clock
 from benchserver.errors import UsageError, one_line
 from benchserver.refserver.tiers.config import GB, FsConfig, MockConfig, MooncakeConfig, TierConfig
 from benchserver.refserver.tiers.tier import Tier
@@ -79,8 +79,8 @@ def _shown(text: str) -> str:
     return repr(one_line(text, 120)) if text.isprintable() else one_line(ascii(text), 120)
 
 
-def open_tier(text: str, clock: Clock) -> Tier:
-    """Open the tier that a URL names.
+def open_tier(text: str, clock: Clock | None = None) -> Tier:
+    """Open the tier that a URL names; `clock` None: the machine's, as fine as it can be.
 
     Blocks while a directory is read or a store is set up.  Raises UsageError, or FatalError for a
     store that cannot be reached.
@@ -98,7 +98,7 @@ def open_tier(text: str, clock: Clock) -> Tier:
     from benchserver.refserver.tiers.mock.tier import MockTier
 
     # The loop's own timers are too coarse for latencies of a millisecond.
-    return MockTier(config, FineClock() if isinstance(clock, RealClock) else clock)
+    return MockTier(config, FineClock() if clock is None else clock)
 
 
 def _split(text: str) -> tuple[str, _Url]:

@@ -13,11 +13,8 @@ from urllib.parse import urlencode
 import pytest
 import zmq
 import zmq.asyncio
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from benchserver.refserver.config import spoken_releases
-from benchserver.refserver.front.http import _BadRequestError, _checksum_query
 from benchserver.refserver.store.segments import create_segment, unlink_segment
 from protocol.dialect import Dialect
 from protocol.dialects import dialect_of
@@ -274,44 +271,6 @@ async def test_bad_queries() -> None:
             assert (await site.ask("POST", check_path("1"))).status == 405
             assert (await site.ask("GET", "/status")).document["is_healthy"]
             assert not any("Traceback" in line or "Error" in line for line in site.lines)
-
-
-pieces = st.sampled_from(
-    ["0", "1", "8", "007", "999999999", "1048577", "-1", ",", "[", "]", "[0,3]", "[3,0]", " ", "٣"]
-)
-
-
-query_texts = st.lists(pieces, max_size=8).map("".join) | st.text(max_size=12)
-
-
-@given(
-    st.fixed_dictionaries(
-        {},
-        optional={
-            "block_ids": query_texts,
-            "chunk_size": query_texts,
-            "instance_id": query_texts,
-            "layerwise": st.sampled_from(["true", "False", "1", "", "no"]) | st.text(max_size=4),
-        },
-    )
-)
-@example({"block_ids": "[0,999999999]"})
-@example({"block_ids": "[0,1048575]", "chunk_size": "-" + "9" * 19})
-def test_any_query_is_read_or_refused(query: dict[str, str]) -> None:
-    refused: tuple[int, str] | None = None
-    try:
-        block_ids, size, instance_id, layerwise = _checksum_query(query)
-    except _BadRequestError as error:
-        refused = error.status, error.detail
-    if refused:
-        assert refused[0] in (400, 422)
-        assert refused[1].isprintable()
-        return
-    assert len(block_ids) <= 1 << 20
-    assert all(block_id >= 0 for block_id in block_ids)
-    assert abs(size) < 10**19
-    assert abs(instance_id) < 10**19
-    assert layerwise is (query.get("layerwise", "").lower() in ("true", "1"))
 
 
 @pytest.mark.asyncio

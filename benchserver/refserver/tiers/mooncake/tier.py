@@ -99,11 +99,6 @@ class MooncakeTier:
         self._threads = Threads(COPY_THREADS, "mooncake-tier-copy")
 
     @property
-    def client_pid(self) -> int:
-        """Return the id of the process that runs the library."""
-        return self._client.pid
-
-    @property
     def is_healthy(self) -> bool:
         """Tell whether the process that holds the store lives."""
         return self._client.is_running

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from benchserver.refserver.front.badrequest import BadRequestError
 from benchserver.refserver.front.objects import (
     MAX_KEYS,
     ObjectName,
-    ObjectsError,
     delete,
     parse_deletion,
     refuse_listing,
@@ -64,7 +64,7 @@ def hashes(chunks: int) -> list[bytes]:
     ],
 )
 def test_bad_deletions(wrong: Any, status: int, words: str) -> None:
-    with pytest.raises(ObjectsError) as caught:
+    with pytest.raises(BadRequestError) as caught:
         parse_deletion(wrong)
     assert (caught.value.status, words in caught.value.detail) == (status, True), caught.value
     assert len(caught.value.detail) < 300
@@ -99,7 +99,7 @@ def test_a_deletion_and_its_defaults() -> None:
     ],
 )
 def test_listings(query: dict[str, str], tiers: list[str], status: int, words: str) -> None:
-    with pytest.raises(ObjectsError) as caught:
+    with pytest.raises(BadRequestError) as caught:
         refuse_listing(tiers, query)
     assert (caught.value.status, words in caught.value.detail) == (status, True), caught.value
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
 
-from benchserver.refserver.front.http import _checksum_query
 from benchserver.refserver.pages.checksums import (
     HashedLayer,
     aggregate_digests,
@@ -66,14 +63,3 @@ def test_id_ranges_shorten_runs_of_three() -> None:
     assert id_ranges([1, 2, 3, 4, 5, 7, 8]) == [[1, 5], 7, 8]
     assert id_ranges([5, 3, 1, 2, 4]) == [5, 3, 1, 2, 4]
     assert id_ranges([]) == []
-
-
-@given(st.lists(st.integers(0, 99) | st.tuples(st.integers(0, 50), st.integers(0, 9)), min_size=1))
-def test_ranges_are_closed_and_in_order(parts: list[int | tuple[int, int]]) -> None:
-    texts, wanted = list[str](), list[int]()
-    for part in parts:
-        first, more = (part, 0) if isinstance(part, int) else part
-        texts.append(str(part) if isinstance(part, int) else f"[{first},{first + more}]")
-        wanted += range(first, first + more + 1)
-    query = {"block_ids": ",".join(texts), "chunk_size": "2", "instance_id": "-3"}
-    assert _checksum_query(query) == (wanted, 2, -3, False)

@@ -5,15 +5,9 @@ from __future__ import annotations
 import pytest
 
 from benchserver.refserver.objectkey import ObjectKey
-from benchserver.refserver.store.cache import (
-    READ_LOCK_TTL_NS,
-    WRITE_TTL_NS,
-    Cache,
-    CachePolicy,
-    Reservation,
-    Slot,
-)
+from benchserver.refserver.store.cache import READ_LOCK_TTL_NS, WRITE_TTL_NS, Cache, CachePolicy
 from benchserver.refserver.store.freelist import ALIGN_BYTES
+from benchserver.refserver.store.slots import Reservation, Slot
 
 
 def key(chunk: int, rank: int = 0, world_size: int = 1, salt: str = "") -> ObjectKey:

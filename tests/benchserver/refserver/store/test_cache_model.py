@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from benchserver.refserver.objectkey import ObjectKey
-from benchserver.refserver.store.cache import READ_LOCK_TTL_NS, WRITE_TTL_NS, Cache, Slot
+from benchserver.refserver.store.cache import READ_LOCK_TTL_NS, WRITE_TTL_NS, Cache
 from benchserver.refserver.store.freelist import ALIGN_BYTES, aligned
+from benchserver.refserver.store.slots import Slot
 
 SIZES = (ALIGN_BYTES, 2 * ALIGN_BYTES + 1)
 """Of the two groups."""

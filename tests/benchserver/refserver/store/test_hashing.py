@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from blake3 import blake3
 
-from benchserver.refserver.store.hashing import HASH_BYTES, ROOT, chain
+from benchserver.refserver.store.hashing import ROOT, chain
 
 GOLDEN = Path(__file__).parents[3] / "golden/chunk_hashes_v056.json"
 
@@ -48,4 +48,4 @@ def test_a_chain_goes_on_from_any_chunk() -> None:
 @pytest.mark.parametrize("tokens", [[], [1], [1, 2, 3]])
 def test_less_than_a_chunk_has_no_hash(tokens: list[int]) -> None:
     assert hashes(tokens, 4) == []
-    assert len(ROOT) == HASH_BYTES
+    assert len(ROOT) == 32

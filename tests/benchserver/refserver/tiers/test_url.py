@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchserver.clock import NS_PER_MS, RealClock, VirtualClock
+from benchserver.clock import NS_PER_MS, VirtualClock
 from benchserver.errors import UsageError
 from benchserver.refserver.tiers.config import (
     GB,
@@ -142,11 +142,11 @@ def test_bad_urls(text: str) -> None:
 
 @pytest.mark.asyncio
 async def test_a_url_is_opened(tmp_path: Path) -> None:
-    tier = open_tier(f"fs://{tmp_path}/new?capacity_gb=1", RealClock())
+    tier = open_tier(f"fs://{tmp_path}/new?capacity_gb=1")
     assert (tier.name, tier.verifiable) == ("fs", True)
     assert tier.stats.capacity_bytes == GB
     await tier.close()
-    tier = open_tier("mock://5/?data=discard", RealClock())
+    tier = open_tier("mock://5/?data=discard")
     assert (tier.name, tier.verifiable) == ("mock", False)
     assert tier.stats.capacity_bytes == 5 * GB
     await tier.close()
@@ -155,7 +155,7 @@ async def test_a_url_is_opened(tmp_path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_the_mock_sleeps_finely_on_a_real_clock_alone() -> None:
-    real, virtual = open_tier("mock://1", RealClock()), open_tier("mock://1", VirtualClock())
+    real, virtual = open_tier("mock://1"), open_tier("mock://1", VirtualClock())
     assert isinstance(real, MockTier)
     assert isinstance(virtual, MockTier)
     assert isinstance(real._clock, FineClock)

@@ -20,4 +20,4 @@ async def opened(config: MooncakeConfig) -> AsyncIterator[MooncakeTier]:
     finally:
         await tier.close()
         with pytest.raises(ProcessLookupError):
-            os.kill(tier.client_pid, 0)
+            os.kill(tier._client.pid, 0)
