@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -199,3 +200,29 @@ def numbers_of(report: Mapping[str, Any], series: str) -> dict[str, float]:
     """Return a report's summary of one latency series, empty if there is none."""
     summary: dict[str, float] = report.get("latency", {}).get(series, {})
     return summary
+
+
+def timed_lines(command: Sequence[str], within_s: float) -> tuple[int, list[tuple[float, str]]]:
+    """Run a tool, killed after so long; return its exit code, and its lines with the seconds at which they came."""
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=ROOT,
+        env={**own_environment(), "PYTHONUNBUFFERED": "1"},
+    )
+    killer = threading.Timer(within_s, process.kill)
+    killer.start()
+    lines: list[tuple[float, str]] = []
+    assert process.stdout is not None
+    try:
+        with process.stdout:
+            for line in process.stdout:
+                lines.append((time.perf_counter(), line.rstrip()))
+        return process.wait(), lines
+    finally:
+        killer.cancel()
+        process.kill()
+        process.wait()
