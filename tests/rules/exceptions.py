@@ -26,6 +26,7 @@ USED_ELSEWHERE: Mapping[str, str] = {
     "benchserver/refserver/tiers/backing.py::BackingTotals.promoted_chunks": "/metrics shows all",
     "benchserver/refserver/tiers/backing.py::BackingTotals.written_objects": "/metrics shows all",
     "benchserver/refserver/tiers/mock/line.py::Transfer.serial": "transfers are ordered by it",
+    "benchserver/refserver/front/metrics.py::ServerCollector.collect": "prometheus_client calls it",
     "benchserver/refserver/tiers/tier.py::TierStats.written_bytes": "/status shows all fields",
 }
 """Public names that nothing in the product uses by name."""
