@@ -203,7 +203,7 @@ def numbers_of(report: Mapping[str, Any], series: str) -> dict[str, float]:
 
 
 def timed_lines(command: Sequence[str], within_s: float) -> tuple[int, list[tuple[float, str]]]:
-    """Run a tool, killed after so long; return its exit code, and its lines with the seconds at which they came."""
+    """Run a tool, killed after `within_s`; return its exit code, and its lines and their times."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
