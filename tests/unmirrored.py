@@ -23,6 +23,8 @@ UNMIRRORED: dict[str, str] = {
     "benchserver/refserver/front/badrequest.py": "an error: tested where it is raised, in front/",
     "benchserver/refserver/store/counters.py": "values: tested with the cache that counts",
     "benchserver/refserver/store/slots.py": "values: tested with the cache that changes them",
+    "benchserver/refserver/defaults.py": "values: shown by --help, compared in test_config.py",
+    "benchserver/refserver/gpu/work.py": "needs a stream: tested in gpu/test_instance.py",
     "benchserver/refserver/instance.py": "an interface: tested where it is implemented, in ops/",
     "benchserver/line.py": "values alone: tested where lines are made, in report/ and scenarios/",
     **dict.fromkeys(

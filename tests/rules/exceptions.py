@@ -66,18 +66,6 @@ UNTESTED: list[str] = [
     "benchserver/client/names.py",
     "benchserver/client/transfer.py",
     "benchserver/kv/pool.py",
-    "benchserver/refserver/core.py",
-    "benchserver/refserver/defaults.py",
-    "benchserver/refserver/front/authorization.py",
-    "benchserver/refserver/front/bodies.py",
-    "benchserver/refserver/front/middleware.py",
-    "benchserver/refserver/gpu/work.py",
-    "benchserver/refserver/host/instance.py",
-    "benchserver/refserver/host/tensors.py",
-    "benchserver/refserver/meter.py",
-    "benchserver/refserver/objectkey.py",
-    "benchserver/refserver/refusal.py",
-    "benchserver/refserver/store/segments.py",
 ]
 DEAD_NAMES: list[str] = [
     "benchserver/scenarios/ping/scenario.py::Ping",
