@@ -41,8 +41,8 @@ round trip 10 us longer, as measured."""
 
 _TURN_MESSAGES = 64
 _TURN_S = 0.002
-"""What one turn of the event loop may take from a socket, and after which no call of that turn
-holds it any more.  A peer can send more, and faster than it is read; deadlines, signals and other
+"""What one turn of the event loop may take from a socket, and after which calls that are answered
+at once give it up.  A peer can send more, and faster than it is read; deadlines, signals and other
 tasks must not wait behind that."""
 
 _TURN_FRAMES = 2000
@@ -99,17 +99,16 @@ class _Shared:
     under_way: int = 0
     """Calls that have begun and not ended, on all connections."""
     turn_s: float | None = None
-    """When a call of this turn of the event loop first asked to hold it."""
+    """When the first call of this turn of the event loop was sent."""
 
-    def may_hold(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Tell whether a call may hold the event loop: no other waits, and the turn is young."""
-        if self.under_way > 1:
-            return False
+    def turn_is_over(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Tell whether calls have kept the event loop to themselves for long enough."""
+        now_s = loop.time()
         if self.turn_s is None:
-            self.turn_s = loop.time()
+            self.turn_s = now_s
             loop.call_soon(self._turn_ends)
-            return True
-        return loop.time() - self.turn_s < _TURN_S
+            return False
+        return now_s > self.turn_s + _TURN_S
 
     def _turn_ends(self) -> None:
         self.turn_s = None
@@ -171,6 +170,8 @@ class ZmqConnection:
             ending = self._early.pop(request.uid, None)
             if ending is None:
                 ending = await self._wait(request.uid, budget_ns)
+            elif self._shared.turn_is_over(self._loop):
+                await asyncio.sleep(0)
         finally:
             self._shared.under_way -= 1
             del self._ops[request.uid]
@@ -191,7 +192,9 @@ class ZmqConnection:
         """
         self._socket.send_multipart(frames, _DO_NOT_WAIT)
         # Sending may swallow the edge that announces a message, so it must be asked for.
-        self._drain(patient=quick and self._shared.may_hold(self._loop))
+        shared = self._shared
+        alone = not shared.turn_is_over(self._loop) and shared.under_way == 1
+        self._drain(patient=quick and alone)
 
     async def _wait(self, uid: int, budget_ns: int) -> Ending:
         future: asyncio.Future[Ending] = self._loop.create_future()
@@ -223,7 +226,7 @@ class ZmqConnection:
         self._shared.open.discard(self)
         self._drain()
         self._lose("the connection was closed")
-        self._closed = True
+        self._closed = self._disconnected = True
         self._loop.remove_reader(self._socket.FD)
         self._loop.remove_reader(self._monitor.FD)
         self._socket.disable_monitor()

@@ -34,7 +34,8 @@ MANY = 200
 class Asked:
     """A request as the peer has read it."""
 
-    number: Any
+    number: int
+    """How many were sent before it on its connection."""
     op: Op
     args: tuple[Any, ...]
 
@@ -69,6 +70,8 @@ class Link:
 
     connection: Connection
     peer: Peer
+    url: str
+    """What errors call the peer."""
     events: asyncio.Queue[Event]
     entries: Callable[[], int]
     """How many calls have an entry in any of the connection's tables."""
@@ -200,7 +203,9 @@ async def a_lost_connection_ends_all_calls_and_those_to_come(link: Link) -> None
     calls = [await link.asked(Op.NOOP), await link.asked(Op.PING, None)]
     link.peer.go()
     for (call, _), name in zip(calls, ("NOOP", "PING"), strict=True):
-        with pytest.raises(ConnectionLostError, match=f"^{name}: the connection to .* was lost"):
+        with pytest.raises(
+            ConnectionLostError, match=f"^{name}: the connection to {link.url} was lost"
+        ):
             await asyncio.wait_for(call, _WITHIN_S)
     assert link.entries() == 0
     for _ in range(3):
@@ -274,6 +279,7 @@ async def what_cannot_be_sent_is_not_entered(link: Link) -> None:
         await link.connection.call(Op.PING, object())
     assert link.entries() == 0
     call, asked = await link.asked(Op.NOOP)
+    assert asked.number == 0, "the refused calls used none"
     await link.peer.answer(asked, "OK")
     assert (await call).result == "OK"
 

@@ -88,6 +88,7 @@ async def linked() -> AsyncIterator[Link]:
         yield Link(
             connection,
             peer,
+            "the script",
             events,
             lambda: max(len(connection._waiting), connection._session.pending_count),
         )
