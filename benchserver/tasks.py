@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from types import TracebackType
 from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
@@ -173,12 +174,63 @@ async def cancel_and_wait(tasks: Iterable[asyncio.Future[Any]]) -> None:
         await asyncio.gather(*pending, return_exceptions=True)
 
 
+class TaskScope:
+    """An async context in which tasks run; its end cancels and awaits them all.
+
+    asyncio.TaskGroup needs Python 3.11.
+
+    `failure` is done as soon as any task failed; code that waits in the block watches it.  The
+    first failure is raised when the block ends, unless the block itself failed.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine as a task of this scope."""
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    async def __aenter__(self) -> TaskScope:
+        """Enter the scope; the class does not start anything by itself."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Cancel what still runs, wait for it, and raise the first failure."""
+        await cancel_and_wait(self._tasks)
+        if not self.failure.done():
+            self.failure.cancel()
+        failure = None if self.failure.cancelled() else self.failure.exception()
+        if error is None and failure is not None:
+            raise failure
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None and not self.failure.done():
+            self.failure.set_exception(error)
+
+
 class Threads(ThreadPoolExecutor):
     """Worker threads of which can be known whether any is still at work."""
 
-    def __init__(self, count: int) -> None:
-        super().__init__(count)
+    def __init__(self, count: int, name: str = "") -> None:
+        super().__init__(count, thread_name_prefix=name)
         self._under_way: set[Future[Any]] = set()
+
+    @property
+    def under_way(self) -> tuple[Future[Any], ...]:
+        """Return the work that has not ended: it runs, or waits for its turn."""
+        return tuple(self._under_way)
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         """Submit work, and keep it in mind until it has ended or was cancelled."""
@@ -187,9 +239,12 @@ class Threads(ThreadPoolExecutor):
         future.add_done_callback(self._under_way.discard)
         return future
 
-    def idle_within(self, seconds: float) -> bool:
-        """Wait at most so long for all work that has been submitted; tell whether it has ended."""
-        return not wait(list(self._under_way), timeout=seconds).not_done
+    def idle_within(self, seconds: float | None) -> bool:
+        """Wait at most so long for all work that has been submitted; tell whether it has ended.
+
+        None: as long as it takes.
+        """
+        return not wait(self.under_way, timeout=seconds).not_done
 
 
 async def in_thread(executor: Executor, work: Callable[[], T]) -> T:

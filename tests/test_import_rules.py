@@ -271,7 +271,7 @@ ROOMS = {
     },
     "result": {"check", "config", "errors", "kv", "stats"},
     "reporter": {"check", "history", "result"},
-    "refserver": {"clock", "cuda", "errors", "options"},
+    "refserver": {"clock", "cuda", "errors", "options", "tasks"},
     "ending": {"errors", "outlet"},
     "embedded": {"ending", "errors"},
     "report": {

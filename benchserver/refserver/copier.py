@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
+
+from benchserver.tasks import Threads
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -63,9 +65,8 @@ class Copier:
         `left_s`: as `until_ended` takes it, for functions that may never end.
         """
         threads = threads or min(MAX_THREADS, os.cpu_count() or 1)
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._pool = Threads(threads, name)
         self._left_s = left_s
-        self._jobs: set[Future[Any]] = set()
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function in a thread and return its result.
@@ -74,14 +75,17 @@ class Copier:
         time is left for it.
         """
         job = self._pool.submit(function, *args, **kwargs)
-        self._jobs.add(job)
-        job.add_done_callback(self._jobs.discard)
         return await until_ended(job, asyncio.wrap_future(job), left_s=self._left_s)
 
     @property
     def is_idle(self) -> bool:
         """Tell whether no function runs or waits for its turn."""
-        return not self._jobs
+        return not self._pool.under_way
+
+    async def until_idle(self) -> None:
+        """Wait until no function runs or waits for its turn."""
+        if jobs := self._pool.under_way:
+            await asyncio.wait([asyncio.wrap_future(job) for job in jobs])
 
     def close(self, within_s: float | None = None) -> bool:
         """End the threads, once the functions that run have ended; None: however long that takes.
@@ -89,7 +93,7 @@ class Copier:
         Returns whether they have; a thread that is stuck goes with the process alone.
         """
         self._pool.shutdown(wait=False, cancel_futures=True)
-        running = wait(tuple(self._jobs), timeout=within_s).not_done
-        if not running:
+        has_ended = self._pool.idle_within(within_s)
+        if has_ended:
             self._pool.shutdown(wait=True)
-        return not running
+        return has_ended

@@ -27,9 +27,9 @@ from benchserver.refserver.registry import Registry
 from benchserver.refserver.sessions import Sessions
 from benchserver.refserver.store.arena import Arena, create_shared, open_private
 from benchserver.refserver.store.cache import Cache, CachePolicy
-from benchserver.refserver.tasks import TaskScope
 from benchserver.refserver.tiers.backing import Backing
 from benchserver.refserver.tiers.url import open_tier
+from benchserver.tasks import TaskScope
 from protocol.ops import Op
 
 __all__ = ["ServerConfig", "serve"]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from benchserver.refserver.journal import Journal
-from benchserver.refserver.tasks import TaskScope
+from benchserver.tasks import TaskScope
 
 MAX_CONNECTIONS = 256
 """Benches have a few; a connection may hold a whole body and a whole answer."""

@@ -28,7 +28,7 @@ from benchserver.refserver.front.zmq.router import (
 from benchserver.refserver.journal import Journal
 from benchserver.refserver.meter import Fate, Meter
 from benchserver.refserver.refusal import RefusalError
-from benchserver.refserver.tasks import TaskScope
+from benchserver.tasks import TaskScope
 from protocol import codec
 from protocol.dialect import Dialect
 from protocol.dialects import V056

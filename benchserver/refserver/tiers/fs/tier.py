@@ -44,7 +44,7 @@ from benchserver.refserver.tiers.fs.objectfile import (
 )
 from benchserver.refserver.tiers.keyname import NAME, key_bytes, name_of
 from benchserver.refserver.tiers.lru import Lru
-from benchserver.refserver.tiers.threads import Threads
+from benchserver.refserver.tiers.threads import TierThreads
 from benchserver.refserver.tiers.tier import (
     TierError,
     TierMissError,
@@ -96,8 +96,8 @@ class FsTier:
         except UsageError:
             os.close(self._lock)
             raise
-        self._reading = Threads(READ_THREADS, "fs-tier-read")
-        self._writing = Threads(WRITE_THREADS, "fs-tier-write")
+        self._reading = TierThreads(READ_THREADS, "fs-tier-read")
+        self._writing = TierThreads(WRITE_THREADS, "fs-tier-write")
 
     @property
     def is_healthy(self) -> bool:

@@ -32,7 +32,7 @@ from benchserver.refserver.tiers.config import MockConfig
 from benchserver.refserver.tiers.lru import Lru
 from benchserver.refserver.tiers.mock.blobs import Blob, Blobs
 from benchserver.refserver.tiers.mock.line import Line, Rank, Transfer
-from benchserver.refserver.tiers.threads import Threads
+from benchserver.refserver.tiers.threads import TierThreads
 from benchserver.refserver.tiers.tier import (
     TierError,
     TierMissError,
@@ -86,7 +86,7 @@ class MockTier:
         self._puts: deque[_Put] = deque()
         self._queued_bytes = 0
         self._blobs = Blobs()
-        self._threads = Threads(COPY_THREADS, "mock-tier-copy")
+        self._threads = TierThreads(COPY_THREADS, "mock-tier-copy")
 
     @property
     def is_healthy(self) -> bool:

@@ -53,7 +53,7 @@ from benchserver.refserver.tiers.mooncake.codes import ABSENT, NOT_READY, meanin
 from benchserver.refserver.tiers.mooncake.deadline import within
 from benchserver.refserver.tiers.mooncake.process import MooncakeProcess
 from benchserver.refserver.tiers.mooncake.staging import Staging
-from benchserver.refserver.tiers.threads import Threads
+from benchserver.refserver.tiers.threads import TierThreads
 from benchserver.refserver.tiers.tier import (
     TierError,
     TierMissError,
@@ -96,7 +96,7 @@ class MooncakeTier:
         except BaseException:
             self._staging.close()
             raise
-        self._threads = Threads(COPY_THREADS, "mooncake-tier-copy")
+        self._threads = TierThreads(COPY_THREADS, "mooncake-tier-copy")
 
     @property
     def is_healthy(self) -> bool:

@@ -1,4 +1,4 @@
-"""Threads for bytes: results, errors, cancellation, the end."""
+"""TierThreads for bytes: results, errors, cancellation, the end."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from benchserver.refserver.tiers.threads import Threads
+from benchserver.refserver.tiers.threads import TierThreads
 
 pytestmark = pytest.mark.usefixtures("leak_free")
 
 
 @pytest_asyncio.fixture
-async def threads() -> AsyncIterator[Threads]:
+async def threads() -> AsyncIterator[TierThreads]:
     """Give one thread that has ended when its test has."""
-    threads = Threads(1, "test")
+    threads = TierThreads(1, "test")
     try:
         yield threads
     finally:
@@ -27,7 +27,7 @@ async def threads() -> AsyncIterator[Threads]:
 
 
 @pytest.mark.asyncio
-async def test_results_and_errors_come_back(threads: Threads) -> None:
+async def test_results_and_errors_come_back(threads: TierThreads) -> None:
     assert await threads.run(divmod, 7, 2) == (3, 1)
     with pytest.raises(ZeroDivisionError):
         await threads.run(divmod, 7, 0)
@@ -36,7 +36,7 @@ async def test_results_and_errors_come_back(threads: Threads) -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("fails", [False, True])
 async def test_a_cancelled_call_waits_for_what_runs_however_often_it_is_cancelled(
-    threads: Threads, fails: bool
+    threads: TierThreads, fails: bool
 ) -> None:
     began, go_on = threading.Event(), threading.Event()
 
@@ -58,7 +58,7 @@ async def test_a_cancelled_call_waits_for_what_runs_however_often_it_is_cancelle
 
 
 @pytest.mark.asyncio
-async def test_a_cancelled_call_that_has_not_begun_never_does(threads: Threads) -> None:
+async def test_a_cancelled_call_that_has_not_begun_never_does(threads: TierThreads) -> None:
     go_on, ran = threading.Event(), list[int]()
 
     busy = asyncio.ensure_future(threads.run(go_on.wait, 60))
@@ -76,7 +76,7 @@ async def test_a_cancelled_call_that_has_not_begun_never_does(threads: Threads) 
 
 
 @pytest.mark.asyncio
-async def test_closing_waits_for_what_runs(threads: Threads) -> None:
+async def test_closing_waits_for_what_runs(threads: TierThreads) -> None:
     ended = list[int]()
 
     go_on = threading.Event()
