@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from benchserver.check.run import RUN
 from benchserver.check.verdict import Ledger, Verdict, failed
-from benchserver.config import RunConfig
+from benchserver.config.run import RunConfig
 from benchserver.errors import EXIT_FAILED, EXIT_OK
 from benchserver.kv.placement import RankDevice
 from benchserver.stats.measures import Measures
@@ -67,7 +67,7 @@ def result_of_no_run(
     ledger.add([failed(RUN, why)])
     return RunResult(
         config=config,
-        server=ServerFacts(rpc_url=config.rpc_url, http_url=config.http_url),
+        server=ServerFacts(rpc_url=config.target.rpc_url, http_url=config.target.http_url),
         ledger=ledger,
         measures=Measures(),
         sequences_ok=0,

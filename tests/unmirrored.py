@@ -11,11 +11,11 @@ UNMIRRORED: dict[str, str] = {
     "protocol/messages.py": "values without methods: test_codec and test_session compare them",
     **dict.fromkeys(
         (
-            "benchserver/options/baseline.py",
-            "benchserver/options/memory.py",
+            "benchserver/options/engine.py",
             "benchserver/options/output.py",
             "benchserver/options/target.py",
             "benchserver/refserver/options.py",
+            "benchserver/scenarios/baseline/options.py",
             "benchserver/selftest/options.py",
         ),
         "rows of options: tests/benchserver/options/test_bench.py reads them all",
@@ -43,6 +43,10 @@ UNMIRRORED: dict[str, str] = {
     "benchserver/stage/scenario.py": "an interface: tests/benchserver/stage/test_run.py plays one",
     "benchserver/stage/traits.py": "values without a rule of their own",
     "benchserver/stage/opened.py": "a value that stage/run fills: tested by what it leaves behind",
+    **dict.fromkeys(
+        ("benchserver/scenarios/command.py", "benchserver/scenarios/baseline/command.py"),
+        "what the command line makes a command of: tests/benchserver/cli runs it",
+    ),
     "benchserver/reporter.py": "an interface: tested where it is implemented, in report/",
     "benchserver/refserver/tiers/config.py": "values: each scheme's is made in tiers/test_url.py",
     "benchserver/refserver/faults/table_transfers.py": "rows: faults/test_table.py reads them all",

@@ -17,9 +17,9 @@ from benchserver.client.connection import BadAnswerError, CallFailedError, Conne
 from benchserver.client.http import API_ERRORS, HttpApi
 from benchserver.client.names import UnresolvedError, addresses_of, in_url, unresolved
 from benchserver.clock import NS_PER_S, Clock
-from benchserver.config import RunConfig
+from benchserver.config.target import Target
 from benchserver.errors import FatalError, UsageError, one_line, os_reason
-from benchserver.options.memory import TransferChoice
+from benchserver.options.engine import TransferChoice
 from benchserver.tasks import OutOfTimeError, within
 from protocol.bounds import MAX_SLOTS
 from protocol.dialect import Dialect
@@ -107,7 +107,7 @@ async def read_version(http: HttpApi, *, clock: Clock, wait_s: float) -> str:
 
 
 async def choose_dialect(
-    config: RunConfig,
+    target: Target,
     version: str,
     open_rpc: Callable[[Dialect], Connection],
     note: Callable[[str], None],
@@ -117,12 +117,12 @@ async def choose_dialect(
     `version` is the server's own text, or "".  Raises FatalError or UsageError if that cannot be
     told.
     """
-    if config.server_release:
-        return said_dialect(config.server_release, version)
+    if target.server_release:
+        return said_dialect(target.server_release, version)
     dialect = dialect_of_version(version)
     if dialect is not None:
         return dialect
-    timeout_s = min(config.timeout_s, _PROBE_ANSWER_WITHIN_S)
+    timeout_s = min(target.timeout_s, _PROBE_ANSWER_WITHIN_S)
     note(
         f"{'This release is not known' if version else 'No release is known'}: asking the "
         f"server harmless questions, {timeout_s:g} s each ..."
@@ -181,7 +181,7 @@ def _unspoken(rpc: Connection) -> str:
 
 async def confirm_release(
     rpc: Connection,
-    config: RunConfig,
+    target: Target,
     version: str,
     open_rpc: Callable[[Dialect], Connection],
     note: Callable[[str], None],
@@ -205,31 +205,29 @@ async def confirm_release(
             return
         answer = f"{question.op.name}: answered {one_line(ascii(reply.result), 40)}"
     note(f"It does not answer as release {rpc.dialect.name}: asking harmless questions ...")
-    timeout_s = min(config.timeout_s, _PROBE_ANSWER_WITHIN_S)
+    timeout_s = min(target.timeout_s, _PROBE_ANSWER_WITHIN_S)
     try:
         group = await ask_group(open_rpc, timeout_ns=int(timeout_s * NS_PER_S))
     except FatalError as error:
         raise FatalError(
-            f"{config.rpc_url} is reachable, but {one_line(answer, 160)}; it is no LMCache MP "
+            f"{target.rpc_url} is reachable, but {one_line(answer, 160)}; it is no LMCache MP "
             f"server of release {rpc.dialect.name}, or its RPC thread is dead"
         ) from error
-    raise FatalError(_two_releases(rpc.dialect, config, version, group, answer))
+    raise FatalError(_two_releases(rpc.dialect, target, version, group, answer))
 
 
-def _two_releases(
-    dialect: Dialect, config: RunConfig, version: str, group: Group, answer: str
-) -> str:
+def _two_releases(dialect: Dialect, target: Target, version: str, group: Group, answer: str) -> str:
     """Say which releases do not fit, in one line."""
-    rpc = f"{config.rpc_url} answers as release {group.releases}"
+    rpc = f"{target.rpc_url} answers as release {group.releases}"
     if group.dialect is not None and _numbering(group.dialect) == _numbering(dialect):
         return f"{rpc}, but {one_line(answer, 160)}; is it overloaded?"
-    if config.server_release:
+    if target.server_release:
         return (
-            f"--server-release {config.server_release}, but {rpc}, whose operations have other "
+            f"--server-release {target.server_release}, but {rpc}, whose operations have other "
             "numbers; leave the option out, or correct --rpc-url"
         )
     return (
-        f"--rpc-url and --url are two different releases: {config.http_url} says version "
+        f"--rpc-url and --url are two different releases: {target.http_url} says version "
         f"{one_line(version, 60)}, {rpc}; correct one of them (nothing was sent that could "
         "change it)"
     )

@@ -43,7 +43,8 @@ class Option:
     `field`: the field of the configuration that it decides, "": it is not the only one, or none.
     `default`: the value of that field if nobody gives one.  `default_text`: what the help says of
     it, where the value does not say it.  `given_field`: the field that tells whether a user gave
-    it.  `excluded_by`: the field of type bool with which it must not be given.
+    it.  `excluded_by`: the flag beside which it must not be given, and is not replayed.  `needs`:
+    the option without which it must not be given, and why.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Option:
     default_text: str = ""
     given_field: str = ""
     excluded_by: str = ""
+    needs: tuple[str, str] | None = None
     report_key: str = ""
     """Its key in JSON's `config`, if it is not called as its field."""
     text_of: Callable[[Any], str] = shown

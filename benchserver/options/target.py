@@ -19,7 +19,7 @@ TARGET = Table(
             kind=Text("URL"),
             default="tcp://localhost:5555",
             help="The server's ZMQ address: tcp://host:port or host:port.",
-            excluded_by="own_server",
+            excluded_by="--embedded",
             replay=Replayed(place=90, always=True),
         ),
         Option(
@@ -29,8 +29,16 @@ TARGET = Table(
             default="http://localhost:8080",
             help="The server's HTTP API, http:// or https://, for its release, the digests and "
             "the residue audit.",
-            excluded_by="own_server",
+            excluded_by="--embedded",
             replay=Replayed(place=90, always=True),
+        ),
+        Option(
+            name="--no-http",
+            field="needs_http",
+            report_key="cross_check",
+            kind=Flag(gives=False),
+            help="Leave out the digest cross-check, and accept a server without HTTP.",
+            replay=Replayed(place=72),
         ),
         Option(
             name="--http-token",

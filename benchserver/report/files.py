@@ -9,9 +9,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 from benchserver.check.verdict import Tally, Verdict
-from benchserver.options.bench import BENCH
 from benchserver.options.option import Option, options_in
-from benchserver.report.replay import field_values, replay_command
+from benchserver.report.replay import replay_command
 from benchserver.result import RunResult
 from benchserver.stats.latency import LatencySummary
 
@@ -76,16 +75,19 @@ def _figures(summary: LatencySummary) -> dict[str, float]:
 
 def _config_facts(result: RunResult) -> dict[str, Any]:
     """Return what was asked for, by every option that decides a run; secrets are left out."""
-    values = field_values(result.config)
+    config = result.config
+    values = config.values()
     facts = {
         option.json_key: _json_value(option, values[option.field])
-        for option in options_in(BENCH)
+        for option in options_in(config.tables)
         if option.json_key
     }
-    given = (option.given_field for option in options_in(BENCH) if option.given_field)
+    given = (option.given_field for option in options_in(config.tables) if option.given_field)
     facts |= {name: values[name] for name in given}
-    facts["mla"] = result.config.is_mla
-    if result.config.mode == "gpu":
+    engine = config.engine
+    if engine is not None:
+        facts["mla"] = engine.is_mla
+    if engine is not None and engine.mode == "gpu":
         facts["devices"] = [asdict(device) for device in result.devices]
     return facts
 
@@ -145,10 +147,11 @@ def _add_probes(suite: ElementTree.Element, result: RunResult) -> None:
 
 def _add_properties(suite: ElementTree.Element, result: RunResult) -> None:
     """Say where the KV lay, for runs on GPUs."""
-    if result.config.mode == "cpu":
+    engine = result.config.engine
+    if engine is None or engine.mode == "cpu":
         return
     properties = ElementTree.SubElement(suite, "properties")
-    facts: dict[str, str] = {"mode": result.config.mode, "cuda_ipc": result.config.cuda_ipc}
+    facts: dict[str, str] = {"mode": engine.mode, "cuda_ipc": engine.cuda_ipc}
     facts |= {f"rank {d.rank}": f"cuda:{d.number} {d.name} {d.uuid}" for d in result.devices}
     for name, value in facts.items():
         ElementTree.SubElement(properties, "property", name=name, value=_xml_text(value))

@@ -144,7 +144,8 @@ def _bounded_text(summary: LatencySummary) -> str:
 def _rate_lines(result: RunResult) -> list[Line]:
     rates = ((one.name, rate.gigabytes_per_s()) for one, rate in result.measures.rates.items())
     shown = [f"{name} {rate:.2f} GB/s" for name, rate in rates if rate is not None]
-    per = " (of one worker)" if result.config.tp_size > 1 else ""
+    engine = result.config.engine
+    per = " (of one worker)" if engine is not None and engine.tp_size > 1 else ""
     return [Line(f"Throughput{per}: {', '.join(shown)}")] if shown else []
 
 
@@ -154,7 +155,8 @@ def _target_line(result: RunResult) -> Line:
         kind = "bench-server's embedded server: no evidence about LMCache"
     else:
         kind = f"LMCache MP server {server.version or server.release or '(release unknown)'}"
-    memory = ", KV in GPU memory" if result.config.mode == "gpu" else ""
+    engine = result.config.engine
+    memory = ", KV in GPU memory" if engine is not None and engine.mode == "gpu" else ""
     return Line(f"Target: {kind}, {server.transfer_mode or 'no transfer mode'} over "
                 f"{server.transport or 'no transport'}{memory}")  # fmt: skip
 

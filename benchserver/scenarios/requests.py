@@ -95,7 +95,7 @@ async def _transfer(
     skip_tokens: int = 0,
 ) -> TransferRecord:
     geometry = Geometry(
-        spec=stage.config.spec,
+        spec=stage.crew.engine.spec,
         chunk_tokens=stage.crew.geometry.chunk_tokens,
         num_tokens=request.end,
     )
@@ -129,7 +129,7 @@ async def _outcome(
         outcome, reason = Outcome.FAIL, one_line(error)
     except CallFailedError as error:
         outcome, reason = Outcome.UNKNOWN, _reason(error, op)
-    return None, outcome, reason + dtype_hint(stage.config.spec)
+    return None, outcome, reason + dtype_hint(stage.crew.engine.spec)
 
 
 def _reason(error: CallFailedError, step: Op) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import get_args
 
+from benchserver.options.engine import Mode
 from benchserver.options.kinds import Choice, Flag, Text, Texts, Whole
-from benchserver.options.memory import Mode
 from benchserver.options.option import NotReplayed, Option, Table
 
 _FIXED = NotReplayed("the runs of a self-test are fixed")

@@ -13,7 +13,8 @@ from benchserver.check.residue import RESIDUE
 from benchserver.check.verdict import Finding, Ledger, Verdict, unproven
 from benchserver.client.http import API_ERRORS, HttpApi
 from benchserver.clock import NS_PER_S, Clock
-from benchserver.config import RunConfig, check_against_l1
+from benchserver.config.fits import check_against_l1
+from benchserver.config.target import Target
 from benchserver.errors import FatalError, one_line
 from benchserver.geometry import Geometry
 from benchserver.stage.audit import audit_residue
@@ -32,8 +33,8 @@ _LOOK_AGAIN_NS = NS_PER_S // 10
 class Condition:
     """One server's own account of itself during one run."""
 
-    def __init__(self, config: RunConfig, http: HttpApi, *, clock: Clock, ledger: Ledger) -> None:
-        self._config = config
+    def __init__(self, target: Target, http: HttpApi, *, clock: Clock, ledger: Ledger) -> None:
+        self._target = target
         self._http = http
         self._clock = clock
         self._ledger = ledger
@@ -42,20 +43,22 @@ class Condition:
         self.before: ServerStatus | None = None
         """What /status said before anything was registered, if it said anything."""
 
-    async def look_before(self, chunk_tokens: int, geometry: Geometry | None) -> None:
+    async def look_before(
+        self, chunk_tokens: int, geometry: Geometry | None, kv_ranks: int
+    ) -> None:
         """Read and judge the state before the run.
 
         Raises FatalError if it is that of another server than the one with this chunk size, or if
         requests of this geometry do not fit into its L1.
         """
-        config = self._config
+        target = self._target
         try:
             self.before = await self._http.status()
         except API_ERRORS as error:
             for check in (RESIDUE, HEALTH):
                 if check not in self._ledger.tallies:
                     continue
-                if config.cross_check:
+                if target.needs_http:
                     text = f"/status before the run: {one_line(error)}"
                     self._ledger.add([unproven(check, text)])
                 else:
@@ -63,11 +66,11 @@ class Condition:
             return
         if self.before.chunk_size != chunk_tokens:
             raise FatalError(
-                f"{config.rpc_url} has chunk size {chunk_tokens}, {config.http_url} says "
+                f"{target.rpc_url} has chunk size {chunk_tokens}, {target.http_url} says "
                 f"{self.before.chunk_size}: --rpc-url and --url are two different servers"
             )
         if geometry is not None:
-            check_against_l1(geometry, kv_ranks=config.world_size, l1_bytes=self.before.l1_bytes)
+            check_against_l1(geometry, kv_ranks=kv_ranks, l1_bytes=self.before.l1_bytes)
         self._failures = await self._count_failures()
         if not self.before.health.said:
             self._ledger.skip(HEALTH, "/status of this server says nothing about it")
@@ -84,8 +87,8 @@ class Condition:
             return  # the digests and the residue audit will ask again, and judge
         if ours - (status.handle_instances | status.engine_instances):
             raise FatalError(
-                f"{self._config.http_url} does not list the workers that registered with "
-                f"{self._config.rpc_url}: --rpc-url and --url are two different servers"
+                f"{self._target.http_url} does not list the workers that registered with "
+                f"{self._target.rpc_url}: --rpc-url and --url are two different servers"
             )
 
     async def explain(self, findings: Sequence[Finding], ours: frozenset[int]) -> list[Finding]:

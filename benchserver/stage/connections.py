@@ -14,33 +14,33 @@ from benchserver.client import discovery
 from benchserver.client.connection import Connection, Connector
 from benchserver.client.names import in_url
 from benchserver.clock import NS_PER_S, Clock
-from benchserver.config import RunConfig
+from benchserver.config.target import Target
 from benchserver.stage.alive import NEVER_NS, AliveCheck
 from protocol.dialect import Dialect
 from protocol.messages import Event, LateReply
 
-Reach = Callable[[RunConfig, Clock], Awaitable[Connector]]
-"""Finds the server of a configuration; FatalError if nothing is there."""
+Reach = Callable[[Target, Clock], Awaitable[Connector]]
+"""Finds the server of an address; FatalError if nothing is there."""
 
 
-async def reach_zmq(config: RunConfig, clock: Clock) -> Connector:
+async def reach_zmq(target: Target, clock: Clock) -> Connector:
     """Wait until something listens at --rpc-url, and return what opens connections to it."""
     # Loaded here: another transport does without.
     from benchserver.client.zmq import ZmqConnector
 
-    parts = urlsplit(config.rpc_url)
+    parts = urlsplit(target.rpc_url)
     host, port = parts.hostname or "", parts.port or 0
     address = await discovery.reach(
         host,
         port,
         clock=clock,
-        wait_s=config.wait_ready_s,
-        timeout_s=config.timeout_s,
+        wait_s=target.wait_ready_s,
+        timeout_s=target.timeout_s,
     )
     return ZmqConnector(
-        config.rpc_url,
+        target.rpc_url,
         clock=clock,
-        timeout_ns=int(config.timeout_s * NS_PER_S),
+        timeout_ns=int(target.timeout_s * NS_PER_S),
         address=f"tcp://{in_url(address)}:{port}",
     )
 

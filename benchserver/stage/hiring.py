@@ -13,7 +13,8 @@ from benchserver.client.http import API_ERRORS
 from benchserver.client.keys import KeyMaker
 from benchserver.client.lookups import LookupDesk
 from benchserver.clock import NS_PER_S, Clock
-from benchserver.config import RunConfig
+from benchserver.config.engine import Engine
+from benchserver.config.target import Target
 from benchserver.errors import FatalError
 from benchserver.geometry import Geometry
 from benchserver.result import ServerFacts
@@ -23,7 +24,7 @@ from benchserver.stage.stage import Crew
 from benchserver.tasks import Threads
 
 if TYPE_CHECKING:
-    from benchserver.options.memory import TransferChoice
+    from benchserver.options.engine import TransferChoice
     from benchserver.stage.pools import Pools
     from benchserver.stage.workforce import Workforce
 
@@ -33,7 +34,8 @@ class Hiring:
 
     def __init__(
         self,
-        config: RunConfig,
+        target: Target,
+        engine: Engine,
         opened: Opened,
         *,
         server: ServerFacts,
@@ -45,7 +47,8 @@ class Hiring:
         note: Callable[[str], None],
     ) -> None:
         """What becomes known is written into `server`, what is opened into `opened`."""
-        self._config = config
+        self._target = target
+        self._engine = engine
         self._opened = opened
         self._server = server
         self._ledger = ledger
@@ -63,11 +66,11 @@ class Hiring:
         # Loaded here: the first call does not wait for numpy.
         from benchserver.kv.pattern import content_seed
 
-        config = self._config
+        engine = self._engine
         force = await self._build(met, geometry, turns)
         await self._register(force, met)
         await met.condition.check_registered(force.instances)
-        finding = judge_transport(config.require_transport, force.transports)
+        finding = judge_transport(engine.require_transport, force.transports)
         self._ledger.add([finding])
         if finding.verdict is not Verdict.VALID:
             raise FatalError(finding.text)
@@ -76,18 +79,19 @@ class Hiring:
             met.connection,
             keys,
             kv_ranks=[worker.kv_rank for worker in force.workers],
-            tp_size=config.tp_size,
+            tp_size=engine.tp_size,
             chunk_tokens=geometry.chunk_tokens,
             clock=self._clock,
-            timeout_ns=int(config.timeout_s * NS_PER_S),
+            timeout_ns=int(self._target.timeout_s * NS_PER_S),
         )
         return Crew(
+            engine=engine,
             geometry=geometry,
             workers=tuple(force.workers),
             desk=desk,
             keys=keys,
-            cross_check=config.cross_check and self._server.transport == "handle",
-            content_root=content_seed(config.seed, config.cache_salt),
+            cross_check=self._target.needs_http and self._server.transport == "handle",
+            content_root=content_seed(engine.seed, engine.cache_salt),
         )
 
     async def _build(self, met: Met, geometry: Geometry, turns: range) -> Workforce:
@@ -98,7 +102,8 @@ class Hiring:
         for name in sweep_stale():
             self._note(f"Removed {name}, left by a bench-server that was killed")
         self._opened.workforce = force = Workforce(
-            self._config,
+            self._engine,
+            timeout_s=self._target.timeout_s,
             choice=choice,
             served=served,
             geometry=geometry,
@@ -118,12 +123,12 @@ class Hiring:
 
     async def _choose(self, met: Met, geometry: Geometry) -> tuple[TransferChoice, str]:
         """Return the transfer mode, and which the server says that it serves ("": unsaid)."""
-        config, spec, served = self._config, self._config.spec, ""
+        engine, spec, served = self._engine, self._engine.spec, ""
         with contextlib.suppress(*API_ERRORS):
             served = await met.http.transfer_mode()
         discovery.check_groups(met.dialect, spec.text, {group.is_mla for group in spec.groups})
         choice = discovery.choose_transfer(
-            config.transfer, served, len(spec.groups), met.dialect, gpu=config.mode == "gpu"
+            engine.transfer, served, len(spec.groups), met.dialect, gpu=engine.mode == "gpu"
         )
         discovery.check_slots(choice, geometry.chunks)
         return choice, served
@@ -137,7 +142,7 @@ class Hiring:
         except UnregisteredError as error:
             await met.alive.ask(error.seen)
             raise
-        server, count = self._server, self._config.tp_size
+        server, count = self._server, self._engine.tp_size
         server.transport = ", ".join(sorted(force.transports))
         self._note(
             f"Transfer mode = {server.transfer_mode} over {server.transport}, "
@@ -157,10 +162,10 @@ class Hiring:
             )
 
     def _keys(self) -> KeyMaker:
-        config = self._config
+        engine = self._engine
         return KeyMaker(
-            model_name=config.model_name,
-            world_size=config.world_size,
-            cache_salt=config.cache_salt,
-            readers=config.readers_per_object,
+            model_name=engine.model_name,
+            world_size=engine.world_size,
+            cache_salt=engine.cache_salt,
+            readers=engine.readers_per_object,
         )

@@ -13,7 +13,9 @@ from benchserver.client import discovery
 from benchserver.client.connection import CallFailedError, Connection
 from benchserver.client.http import API_ERRORS, HttpApi
 from benchserver.clock import Clock
-from benchserver.config import RunConfig, check_geometry, with_whole_chunk
+from benchserver.config.engine import Engine, with_whole_chunk
+from benchserver.config.fits import check_geometry
+from benchserver.config.target import Target
 from benchserver.errors import FatalError, one_line
 from benchserver.geometry import Geometry
 from benchserver.result import ServerFacts
@@ -44,7 +46,8 @@ class Meeting:
 
     def __init__(
         self,
-        config: RunConfig,
+        target: Target,
+        engine: Engine | None,
         opened: Opened,
         *,
         server: ServerFacts,
@@ -53,7 +56,8 @@ class Meeting:
         note: Callable[[str], None],
     ) -> None:
         """What becomes known is written into `server`, what is opened into `opened`."""
-        self._config = config
+        self._target = target
+        self._engine = engine
         self._opened = opened
         self._server = server
         self._ledger = ledger
@@ -66,55 +70,55 @@ class Meeting:
         Raises FatalError or UsageError.
         """
         await self._reach(outside.reach)
-        http = self._opened.http = outside.http(self._config)
+        http = self._opened.http = outside.http(self._target)
         dialect = await self._release(http)
         connection = self._opened.connections.open(dialect, rank=0)
         alive = self._opened.connections.alive = AliveCheck(connection, http, self._clock)
         await self._first_call(connection)
-        condition = Condition(self._config, http, clock=self._clock, ledger=self._ledger)
+        condition = Condition(self._target, http, clock=self._clock, ledger=self._ledger)
         self._opened.condition = condition
         return Met(
             dialect=dialect, connection=connection, http=http, condition=condition, alive=alive
         )
 
-    def fit(self) -> tuple[RunConfig, Geometry]:
-        """Return the configuration as this server's chunks allow it, and how requests divide.
+    def fit(self, engine: Engine) -> tuple[Engine, Geometry]:
+        """Return the engine as this server's chunks allow it, and how requests divide.
 
         Raises UsageError if none can be made.
         """
-        chunk_tokens, asked = self._server.chunk_tokens, self._config.num_tokens
-        self._note(f"Resolved KV shape spec: {self._config.spec.text}")
-        config = with_whole_chunk(self._config, chunk_tokens)
-        if config.num_tokens != asked:
+        chunk_tokens, asked = self._server.chunk_tokens, engine.num_tokens
+        self._note(f"Resolved KV shape spec: {engine.spec.text}")
+        engine = with_whole_chunk(engine, chunk_tokens)
+        if engine.num_tokens != asked:
             self._note(
                 f"--num-tokens = {chunk_tokens}, one chunk: the default of {asked} holds none"
             )
-        geometry = config.geometry(chunk_tokens)
+        geometry = engine.geometry(chunk_tokens)
         check_geometry(geometry)
-        return config, geometry
+        return engine, geometry
 
     async def _reach(self, reach: Reach) -> None:
-        config = self._config
-        self._note(f"Connecting to LMCache MP Server at {config.rpc_url} (mode={config.mode}) ...")
-        self._opened.connections.reached(await reach(config, self._clock))
+        target, engine = self._target, self._engine
+        mode = "" if engine is None else f" (mode={engine.mode})"
+        self._note(f"Connecting to LMCache MP Server at {target.rpc_url}{mode} ...")
+        self._opened.connections.reached(await reach(target, self._clock))
 
     async def _release(self, http: HttpApi) -> Dialect:
         """Learn the release, as said, as the server's version says, or by harmless questions."""
-        config, server = self._config, self._server
+        target, server = self._target, self._server
         try:
-            wait_s = config.wait_ready_s if config.cross_check else 0.0
+            wait_s = target.wait_ready_s if target.needs_http else 0.0
             server.version = await discovery.read_version(http, clock=self._clock, wait_s=wait_s)
         except API_ERRORS as error:
             self._note(f"Server version unknown: {one_line(error)}")
         dialect = await discovery.choose_dialect(
-            config, server.version, self._opened.connections.ask, self._note
+            target, server.version, self._opened.connections.ask, self._note
         )
         http.routes = dialect.http
-        server.release = config.server_release or dialect.name
-        self._note(
-            f"Server version = {server.version or 'unknown'}, spoken to as "
-            f"{server.release}, seed = {config.seed}"
-        )
+        server.release = target.server_release or dialect.name
+        seed = "" if self._engine is None else f", seed = {self._engine.seed}"
+        version = server.version or "unknown"
+        self._note(f"Server version = {version}, spoken to as {server.release}{seed}")
         return dialect
 
     async def _first_call(self, rpc: Connection) -> None:
@@ -123,16 +127,16 @@ class Meeting:
         Of a wrong release it could be CLEAR: first the release is confirmed, unless it was found
         out by questions anyway.
         """
-        config, server = self._config, self._server
-        if config.server_release or discovery.dialect_of_version(server.version):
+        target, server = self._target, self._server
+        if target.server_release or discovery.dialect_of_version(server.version):
             await discovery.confirm_release(
-                rpc, config, server.version, self._opened.connections.ask, self._note
+                rpc, target, server.version, self._opened.connections.ask, self._note
             )
         try:
             reply = await rpc.call(Op.GET_CHUNK_SIZE)
         except CallFailedError as error:
             raise FatalError(
-                f"{config.rpc_url} is reachable, but {error}; it is not an LMCache MP server "
+                f"{target.rpc_url} is reachable, but {error}; it is not an LMCache MP server "
                 f"of release {server.release}, or its RPC thread is dead"
             ) from error
         chunk_tokens = int(reply.result)

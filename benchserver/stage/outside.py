@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchserver.client.http import HttpApi
-from benchserver.config import RunConfig
+from benchserver.config.engine import Engine
+from benchserver.config.target import Target
 from benchserver.geometry import Geometry
 from benchserver.stage.connections import Reach, reach_zmq
 from benchserver.tasks import Threads
@@ -26,39 +27,37 @@ _GPU_THREADS = 16
 """With the KV in GPU memory, cores have nothing to do but MD5: half a GB/s a thread."""
 
 
-def start_threads(config: RunConfig) -> Threads:
+def start_threads(engine: Engine | None) -> Threads:
     """Return the worker threads of a run; on GPUs each rank waits in one for events."""
     cpus = os.cpu_count() or 1
-    if config.mode == "cpu":
+    if engine is None or engine.mode == "cpu":
         return Threads(min(_HOST_THREADS, cpus))
-    return Threads(max(min(_GPU_THREADS, cpus), config.tp_size + 1))
+    return Threads(max(min(_GPU_THREADS, cpus), engine.tp_size + 1))
 
 
-def open_http(config: RunConfig) -> HttpApi:
+def open_http(target: Target) -> HttpApi:
     """Return the HTTP API at --url; nothing is sent yet."""
     return HttpApi(
-        config.http_url,
-        timeout_s=config.timeout_s,
-        token=config.http_token,
-        ca=config.http_ca,
+        target.http_url,
+        timeout_s=target.timeout_s,
+        token=target.http_token,
+        ca=target.http_ca,
     )
 
 
-def load_pools(
-    config: RunConfig, geometry: Geometry, nonce: bytes, cancel: threading.Event
-) -> Pools:
-    """Return the pools that a configuration asks for."""
+def load_pools(engine: Engine, geometry: Geometry, nonce: bytes, cancel: threading.Event) -> Pools:
+    """Return the pools that an engine asks for."""
     # Loaded here: the first call to a server does not wait for numpy.
     from benchserver.stage.pools import make_pools
 
-    return make_pools(config, geometry, nonce, cancel)
+    return make_pools(engine, geometry, nonce, cancel)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outside:
-    """`pools` is given the configuration, the geometry, the run's nonce, and what cancels work."""
+    """`pools` is given the engine, the geometry, the run's nonce, and what cancels work."""
 
     reach: Reach = reach_zmq
-    http: Callable[[RunConfig], HttpApi] = open_http
-    threads: Callable[[RunConfig], Threads] = start_threads
-    pools: Callable[[RunConfig, Geometry, bytes, threading.Event], Pools] = load_pools
+    http: Callable[[Target], HttpApi] = open_http
+    threads: Callable[[Engine | None], Threads] = start_threads
+    pools: Callable[[Engine, Geometry, bytes, threading.Event], Pools] = load_pools

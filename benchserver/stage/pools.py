@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from benchserver.config import RunConfig
+from benchserver.config.engine import Engine
 from benchserver.geometry import Geometry
 from benchserver.kv.content import PoolContent, group_patterns
 from benchserver.kv.host.pool import HostPool
@@ -43,32 +43,30 @@ class Pools(Protocol):
         ...
 
 
-def make_pools(
-    config: RunConfig, geometry: Geometry, nonce: bytes, cancel: threading.Event
-) -> Pools:
-    """Return the pools that a configuration asks for."""
-    if config.mode == "gpu":
-        return GpuPools(config, geometry, cancel)
-    return HostPools(config, geometry, nonce, cancel)
+def make_pools(engine: Engine, geometry: Geometry, nonce: bytes, cancel: threading.Event) -> Pools:
+    """Return the pools that an engine asks for."""
+    if engine.mode == "gpu":
+        return GpuPools(engine, geometry, cancel)
+    return HostPools(engine, geometry, nonce, cancel)
 
 
-def kv_rank(config: RunConfig, rank: int) -> int:
+def kv_rank(engine: Engine, rank: int) -> int:
     """Return whose objects a rank stores and retrieves: those of rank 0 for MLA."""
-    return 0 if config.is_mla else rank
+    return 0 if engine.is_mla else rank
 
 
-def rank_contents(config: RunConfig, geometry: Geometry) -> list[PoolContent]:
+def rank_contents(engine: Engine, geometry: Geometry) -> list[PoolContent]:
     """Return what each rank's pool must hold; all share their patterns."""
-    root = content_seed(config.seed, config.cache_salt)
-    patterns = group_patterns(root, config.spec, geometry.blocks_per_chunk)
+    root = content_seed(engine.seed, engine.cache_salt)
+    patterns = group_patterns(root, engine.spec, geometry.blocks_per_chunk)
     return [
         PoolContent(
-            spec=config.spec,
+            spec=engine.spec,
             patterns=patterns,
-            rank=kv_rank(config, rank),
-            ranks=config.tp_size,
+            rank=kv_rank(engine, rank),
+            ranks=engine.tp_size,
         )
-        for rank in range(config.tp_size)
+        for rank in range(engine.tp_size)
     ]
 
 
@@ -79,17 +77,17 @@ class HostPools:
     slow_kernels = ""
 
     def __init__(
-        self, config: RunConfig, geometry: Geometry, nonce: bytes, cancel: threading.Event
+        self, engine: Engine, geometry: Geometry, nonce: bytes, cancel: threading.Event
     ) -> None:
-        self._config = config
+        self._engine = engine
         self._nonce = nonce
         self._cancel = cancel
-        self._nbytes = place_tensors(config.spec)[1]
-        self._contents = rank_contents(config, geometry)
+        self._nbytes = place_tensors(engine.spec)[1]
+        self._contents = rank_contents(engine, geometry)
 
     def require(self) -> None:
         """Look whether all pools fit into this machine's memory and /dev/shm."""
-        require_room(self._config.tp_size * self._nbytes)
+        require_room(self._engine.tp_size * self._nbytes)
 
     def make(self, rank: int) -> KvPool:
         """Return a rank's pool, in a segment of its own."""
@@ -104,10 +102,10 @@ class HostPools:
 class GpuPools:
     """Pools in GPU memory, which share pinned buffers; the first call imports torch."""
 
-    def __init__(self, config: RunConfig, geometry: Geometry, cancel: threading.Event) -> None:
-        self._config = config
+    def __init__(self, engine: Engine, geometry: Geometry, cancel: threading.Event) -> None:
+        self._engine = engine
         self._cancel = cancel
-        self._contents = rank_contents(config, geometry)
+        self._contents = rank_contents(engine, geometry)
         self._lanes: Lanes | None = None
         self.devices: list[RankDevice] = []
         self.slow_kernels = ""
@@ -117,7 +115,7 @@ class GpuPools:
         # Loaded here: only GPU pools need torch, which takes seconds.
         from benchserver.kv.gpu.making import assign_devices
 
-        self.devices = assign_devices(self._config.tp_size, place_tensors(self._config.spec)[1])
+        self.devices = assign_devices(self._engine.tp_size, place_tensors(self._engine.spec)[1])
 
     def make(self, rank: int) -> KvPool:
         """Return a rank's pool on its GPU."""
@@ -128,7 +126,7 @@ class GpuPools:
         pool = make_pool(
             self._contents[rank],
             self.devices[rank],
-            ipc=self._config.cuda_ipc,
+            ipc=self._engine.cuda_ipc,
             cancel=self._cancel,
             lanes=self._lanes,
         )

@@ -6,7 +6,7 @@ import asyncio
 import threading
 
 from benchserver.clock import RealClock
-from benchserver.config import RunConfig
+from benchserver.config.run import RunConfig
 from benchserver.cuda import mark
 from benchserver.ending import Ending
 from benchserver.reporter import Reporter

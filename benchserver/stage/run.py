@@ -12,6 +12,8 @@ import os
 import threading
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from benchserver.check.replies import REPLIES
@@ -19,7 +21,8 @@ from benchserver.check.run import RUN
 from benchserver.check.sessions import SESSIONS
 from benchserver.check.verdict import Verdict, failed, passed, unproven
 from benchserver.clock import Clock
-from benchserver.config import RunConfig, check_config
+from benchserver.config.engine import Engine
+from benchserver.config.run import RunConfig, check_config
 from benchserver.errors import (
     FatalError,
     ServerGoneError,
@@ -82,7 +85,7 @@ class Run:
         self._stop = stop
         self._cancel = cancel
         self._outside = outside or Outside()
-        self._server = ServerFacts(rpc_url=config.rpc_url, http_url=config.http_url)
+        self._server = ServerFacts(rpc_url=config.target.rpc_url, http_url=config.target.http_url)
         self._book = Book(scenario.traits, reporter)
         self._opened = Opened(connections=Connections(clock=clock, ledger=self._book.ledger))
         self._nonce = os.urandom(_NONCE_BYTES)
@@ -90,7 +93,7 @@ class Run:
         """What ended the work, if it did not end by itself."""
         self._interrupted = False
         self._server_silent = False
-        self.threads = self._outside.threads(config)
+        self.threads = self._outside.threads(config.engine)
         """They may be at work still when the run has ended."""
 
     async def execute(self) -> RunResult:
@@ -134,8 +137,10 @@ class Run:
             await cancel_and_wait([work, stopper])
 
     async def _work(self) -> None:
+        engine = self._config.engine if self._scenario.traits.workers else None
         meeting = Meeting(
-            self._config,
+            self._config.target,
+            engine,
             self._opened,
             server=self._server,
             ledger=self._book.ledger,
@@ -143,14 +148,15 @@ class Run:
             note=self._book.reporter.note,
         )
         met = await meeting.meet(self._outside)
-        traits, chunk_tokens = self._scenario.traits, self._server.chunk_tokens
-        if not traits.workers:
-            await met.condition.look_before(chunk_tokens, None)
+        chunk_tokens = self._server.chunk_tokens
+        if engine is None:
+            await met.condition.look_before(chunk_tokens, None, kv_ranks=0)
             await self._play(self._stage(met, None))
             return
-        self._config, geometry = meeting.fit()
-        await met.condition.look_before(chunk_tokens, geometry)
-        crew = await self._hiring().hire(met, geometry, traits.turns)
+        engine, geometry = meeting.fit(engine)
+        self._config = replace(self._config, engine=engine)
+        await met.condition.look_before(chunk_tokens, geometry, kv_ranks=engine.world_size)
+        crew = await self._hiring(engine).hire(met, geometry, self._scenario.traits.turns)
         stage = self._stage(met, crew)
         if not met.dialect.pings_name_instances:
             await self._play(stage)
@@ -159,28 +165,29 @@ class Run:
         await heartbeat.beat()
         await run_beside(self._play(stage), heartbeat.run())
 
-    def _hiring(self) -> Hiring:
+    def _hiring(self, engine: Engine) -> Hiring:
         # Loaded here: a scenario without workers does without.
         from benchserver.stage.hiring import Hiring
 
         return Hiring(
-            self._config,
+            self._config.target,
+            engine,
             self._opened,
             server=self._server,
             ledger=self._book.ledger,
             nonce=self._nonce,
             clock=self._clock,
             threads=self.threads,
-            make_pools=self._make_pools,
+            make_pools=partial(self._make_pools, engine),
             note=self._book.reporter.note,
         )
 
-    def _make_pools(self, geometry: Geometry) -> Pools:
-        return self._outside.pools(self._config, geometry, self._nonce, self._cancel)
+    def _make_pools(self, engine: Engine, geometry: Geometry) -> Pools:
+        return self._outside.pools(engine, geometry, self._nonce, self._cancel)
 
     def _stage(self, met: Met, crew: Crew | None) -> Stage:
         return Stage(
-            config=self._config,
+            target=self._config.target,
             server=self._server,
             met=met,
             nonce=self._nonce.hex(),

@@ -14,7 +14,8 @@ from benchserver.check.verdict import Finding
 from benchserver.client.keys import KeyMaker
 from benchserver.client.lookups import LookupDesk
 from benchserver.clock import Clock
-from benchserver.config import RunConfig
+from benchserver.config.engine import Engine
+from benchserver.config.target import Target
 from benchserver.errors import FatalError
 from benchserver.geometry import Geometry
 from benchserver.history import Probe, Step
@@ -37,6 +38,7 @@ class Crew:
     the content of every page comes from.
     """
 
+    engine: Engine
     geometry: Geometry
     workers: tuple[Worker, ...]
     desk: LookupDesk
@@ -53,7 +55,7 @@ class Stage:
     the scenario is cancelled.
     """
 
-    config: RunConfig
+    target: Target
     server: ServerFacts
     met: Met
     nonce: str

@@ -15,7 +15,7 @@ from benchserver.client.handle_mode import HandleMode
 from benchserver.client.transfer import TransferMode, dtype_hint
 from benchserver.client.worker import Worker, instance_id
 from benchserver.clock import NS_PER_S, Clock
-from benchserver.config import RunConfig
+from benchserver.config.engine import Engine
 from benchserver.errors import FatalError, WorkCancelledError, one_line
 from benchserver.geometry import Geometry
 from benchserver.kv.blocks import PLACES, BlockPlan
@@ -23,7 +23,7 @@ from benchserver.kv.evidence import EvidenceKind
 from benchserver.kv.placement import RankDevice
 from benchserver.kv.pool import KvPool
 from benchserver.kv.verify import verify
-from benchserver.options.memory import TransferChoice
+from benchserver.options.engine import TransferChoice
 from benchserver.stage.pools import Pools, kv_rank
 from benchserver.tasks import gather_all, in_thread
 from protocol.errors import LocalProtocolError
@@ -45,8 +45,9 @@ class Workforce:
 
     def __init__(
         self,
-        config: RunConfig,
+        engine: Engine,
         *,
+        timeout_s: float,
         choice: TransferChoice,
         served: str,
         geometry: Geometry,
@@ -56,7 +57,8 @@ class Workforce:
         pools: Pools,
     ) -> None:
         """`served` is the server's transfer mode by its own word, or "" if it is not known."""
-        self._config = config
+        self._engine = engine
+        self._timeout_s = timeout_s
         self._choice = choice
         self._served = served
         self._geometry = geometry
@@ -77,7 +79,7 @@ class Workforce:
         Raises FatalError if the memory for all of them is not there.
         """
         await in_thread(self._executor, self._source.require)
-        for rank in range(self._config.tp_size):
+        for rank in range(self._engine.tp_size):
             pool = await in_thread(self._executor, partial(self._add_pool, rank))
             self.workers.append(self._make_worker(rank, open_rpc(rank), pool))
         await gather_all(
@@ -90,7 +92,7 @@ class Workforce:
 
     async def unregister(self, *, timeout_ns: int) -> list[str]:
         """Take back whatever may be registered; return what came of it where that is no answer."""
-        timeout_ns = min(timeout_ns, int(self._config.timeout_s * NS_PER_S))
+        timeout_ns = min(timeout_ns, int(self._timeout_s * NS_PER_S))
         done = await gather_all(self._unregister(worker, timeout_ns) for worker in self._registered)
         return [text for text in done if text]
 
@@ -153,7 +155,7 @@ class Workforce:
         instance = instance_id(int.from_bytes(self._nonce, "big"), rank)
         return Worker(
             rank=rank,
-            kv_rank=kv_rank(self._config, rank),
+            kv_rank=kv_rank(self._engine, rank),
             instance_id=instance,
             rpc=rpc,
             pool=pool,
@@ -161,15 +163,15 @@ class Workforce:
         )
 
     def _make_mode(self, instance: int, rpc: Connection, pool: KvPool) -> TransferMode:
-        config = self._config
+        engine = self._engine
         if self._choice is TransferChoice.ENGINE_DRIVEN:
             return EngineMode(
                 rpc,
                 pool,
-                config.spec,
+                engine.spec,
                 instance_id=instance,
-                model_name=config.model_name,
-                world_size=config.world_size,
+                model_name=engine.model_name,
+                world_size=engine.world_size,
                 chunk_tokens=self._geometry.chunk_tokens,
                 clock=self._clock,
                 executor=self._executor,
@@ -177,12 +179,12 @@ class Workforce:
         return HandleMode(
             rpc,
             pool,
-            config.spec,
+            engine.spec,
             instance_id=instance,
-            model_name=config.model_name,
-            world_size=config.world_size,
+            model_name=engine.model_name,
+            world_size=engine.world_size,
             chunk_tokens=self._geometry.chunk_tokens,
-            timeout_ns=int(config.timeout_s * NS_PER_S),
+            timeout_ns=int(self._timeout_s * NS_PER_S),
             clock=self._clock,
             executor=self._executor,
         )
@@ -193,7 +195,7 @@ class Workforce:
         On a GPU, compile all kernels by that, and see that they agree with each other.
         """
         for turn in turns[:PLACES]:
-            plan = self._config.block_plan(self._geometry, turn=turn, rank=worker.rank)
+            plan = self._engine.block_plan(self._geometry, turn=turn, rank=worker.rank)
             if worker.pool.asynchronous:
                 self._try_out(worker, plan)
             worker.pool.poison(plan.source)
@@ -234,20 +236,20 @@ class Workforce:
                 f"rank {worker.rank}: {error}",
                 f"{mode}it cannot map our memory "
                 f"({self._mapping_needs(worker.rank)}) or refuses this KV layout: see its log"
-                f"{dtype_hint(self._config.spec)}",
+                f"{dtype_hint(self._engine.spec)}",
             ) from error
 
     def _mapping_needs(self, rank: int) -> str:
         """Return what a server needs to map a rank's memory."""
         handles = self._choice is TransferChoice.LMCACHE_DRIVEN
-        if self._config.mode == "cpu" or not handles:
+        if self._engine.mode == "cpu" or not handles:
             return (
                 "it must run on this host, as this user, and share our /dev/shm, as containers do "
                 "with --ipc=host; another host can be spoken to in engine_driven mode"
             )
         container = (
             "; in a container, share our IPC namespace (--ipc=host), or use --cuda-ipc driver"
-            if self._config.cuda_ipc == "torch"
+            if self._engine.cuda_ipc == "torch"
             else ""
         )
         uuid = self._source.devices[rank].uuid

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import pytest
 from hypothesis import settings
@@ -14,7 +15,9 @@ from hypothesis import settings
 from benchserver import tasks
 from benchserver.check.run import new_ledger
 from benchserver.check.verdict import passed
-from benchserver.config import RunConfig
+from benchserver.config.engine import Engine
+from benchserver.config.run import RunConfig
+from benchserver.config.target import Target
 from benchserver.history import (
     DigestRecord,
     EndRecord,
@@ -33,9 +36,11 @@ from benchserver.kv.evidence import Evidence, EvidenceKind
 from benchserver.kv.host.pool import HostPool
 from benchserver.kv.host.segment import SharedSegment
 from benchserver.kv.layout import place_tensors
-from benchserver.options.memory import TransferChoice
+from benchserver.options.engine import TransferChoice
 from benchserver.result import RunResult, ServerFacts
 from benchserver.scenarios.baseline.checks import CHECKS
+from benchserver.scenarios.baseline.config import BaselineConfig
+from benchserver.scenarios.baseline.options import TABLES
 from benchserver.scenarios.baseline.plan import (
     OTHER_TENANTS,
     PROBES,
@@ -50,6 +55,8 @@ from shapespec import parse_shape_spec
 # Cores are shared: how long one example takes says nothing.
 settings.register_profile("bench-server", deadline=None, print_blob=True)
 settings.load_profile("bench-server")
+
+P = TypeVar("P")
 
 ROOT = bytes(range(16))
 
@@ -111,7 +118,7 @@ def _make_config(**changes: Any) -> RunConfig:
         "seed": 7,
         "cache_salt": "",
         "expect_warm": False,
-        "cross_check": True,
+        "needs_http": True,
         "partial_every": 10,
         "partial_skip": "blocks",
         "require_transport": "",
@@ -129,13 +136,33 @@ def _make_config(**changes: Any) -> RunConfig:
     assert not unknown, unknown
     if isinstance(changes.get("spec"), str):
         changes["spec"] = parse_shape_spec(changes["spec"])
-    return RunConfig(**{**fields, **changes})
+    values = {**fields, **changes}
+
+    def part(kind: type[P]) -> P:
+        names = [field.name for field in dataclasses.fields(cast(Any, kind))]
+        return kind(**{name: values[name] for name in names})
+
+    return RunConfig(
+        tables=TABLES, target=part(Target), engine=part(Engine), own=part(BaselineConfig)
+    )
 
 
 @pytest.fixture(scope="session")
 def make_config() -> Callable[..., RunConfig]:
     """Return a maker of the default configuration with changes; `spec` may be a text."""
     return _make_config
+
+
+@pytest.fixture(scope="session")
+def make_engine() -> Callable[..., Engine]:
+    """Return a maker of that configuration's engine."""
+
+    def make(**changes: Any) -> Engine:
+        engine = _make_config(**changes).engine
+        assert engine is not None
+        return engine
+
+    return make
 
 
 MATCH = Evidence(kind=EvidenceKind.MATCH, pages=4, checked_bytes=4096)

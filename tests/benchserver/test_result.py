@@ -8,7 +8,7 @@ import pytest
 
 from benchserver.check.run import RUN, new_ledger
 from benchserver.check.verdict import Verdict, failed, unproven
-from benchserver.config import RunConfig
+from benchserver.config.run import RunConfig
 from benchserver.result import RunResult, ServerFacts, result_of_no_run
 from benchserver.scenarios.baseline.checks import CHECKS
 
@@ -42,5 +42,5 @@ def test_a_run_that_could_not_begin_is_a_failure(make_config: Callable[..., RunC
     )
     assert (result.verdict, result.exit_code) == (Verdict.INVALID, 1)
     assert result.ledger.tallies[RUN].texts == ["no device"]
-    assert (result.config.end, result.server.rpc_url) == (5, "tcp://localhost:5555")
+    assert (result.config.own.units, result.server.rpc_url) == (5, "tcp://localhost:5555")
     assert not result.interrupted

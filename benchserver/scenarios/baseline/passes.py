@@ -99,7 +99,7 @@ class Passes:
             cross_check=self._crew.cross_check,
             probes=work.probes,
             overwritten=work.overwritten,
-            writers=self._stage.config.writers,
+            writers=self._crew.engine.writers,
             readers=tuple(worker.rank for worker in self._crew.workers),
             steps=tuple(self._steps),
             began_ns=began_ns,
@@ -133,7 +133,7 @@ class Passes:
 
     @property
     def _writers(self) -> list[Worker]:
-        return [self._crew.workers[rank] for rank in self._stage.config.writers]
+        return [self._crew.workers[rank] for rank in self._crew.engine.writers]
 
     async def _cold(self) -> bool:
         """LOOKUP and STORE; tells whether there is something to look for afterwards."""
@@ -281,7 +281,7 @@ class Passes:
             return
         geometry = self._crew.geometry
         skip = skip_tokens(
-            seed=self._config.seed,
+            seed=self._crew.engine.seed,
             turn=self._work.seq // self._config.partial_every,
             chunks=geometry.chunks,
             blocks_per_chunk=geometry.blocks_per_chunk,

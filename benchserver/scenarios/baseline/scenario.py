@@ -10,11 +10,10 @@ from benchserver.check.judging import judge
 from benchserver.check.transfers import STORE
 from benchserver.check.verdict import Check
 from benchserver.clock import NS_PER_S
-from benchserver.config import RunConfig
 from benchserver.errors import FatalError
 from benchserver.history import SequenceRecord
 from benchserver.scenarios.baseline.checks import CHECKS, JUDGES, VISIBILITY, WARM_LOOKUP
-from benchserver.scenarios.baseline.config import BaselineConfig, baseline_config
+from benchserver.scenarios.baseline.config import BaselineConfig
 from benchserver.scenarios.baseline.plan import PROBES, SKIPPED_TOKENS, Probing
 from benchserver.scenarios.baseline.probes import PARTIAL, PROBE_CHECKS, probes_made
 from benchserver.scenarios.baseline.series import RATES, SERIES, count
@@ -32,8 +31,8 @@ _REMEMBERED = 16
 class Baseline:
     """Every sequence once cold, once warm, every byte proven."""
 
-    def __init__(self, config: RunConfig) -> None:
-        self._config = baseline_config(config)
+    def __init__(self, config: BaselineConfig) -> None:
+        self._config = config
 
     @property
     def traits(self) -> Traits:
@@ -111,7 +110,7 @@ def setting_of(config: BaselineConfig, stage: Stage) -> Setting:
         crew.workers,
         stage.met.http if crew.cross_check else None,
         stage.threads,
-        sources=() if config.expect_warm else stage.config.writers,
+        sources=() if config.expect_warm else crew.engine.writers,
         geometry=crew.geometry,
     )
     return Setting(stage=stage, config=config, prover=prover, past=deque(maxlen=_REMEMBERED))
@@ -122,12 +121,12 @@ def sequences_of(config: BaselineConfig, stage: Stage) -> Sequences:
 
     crew = stage.crew
     return Sequences(
-        seed=config.seed,
+        seed=crew.engine.seed,
         geometry=crew.geometry,
         content_root=crew.content_root,
         probing=_probing(config, stage),
         blocks=lambda turn: tuple(
-            stage.config.block_plan(crew.geometry, turn=turn, rank=worker.rank)
+            crew.engine.block_plan(crew.geometry, turn=turn, rank=worker.rank)
             for worker in crew.workers
         ),
     )
@@ -150,7 +149,7 @@ def _probing(config: BaselineConfig, stage: Stage) -> Probing:
 def _skipped(config: BaselineConfig, stage: Stage) -> dict[Check, str]:
     """Return the checks that the options leave out."""
     skipped: dict[Check, str] = {}
-    if not stage.config.cross_check:
+    if not stage.target.needs_http:
         skipped[DIGESTS] = "--no-http"
     elif not stage.crew.cross_check:
         skipped[DIGESTS] = "the server's digest API covers lmcache_driven workers alone"

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -19,19 +20,21 @@ from click.testing import CliRunner, Result
 from benchserver import embedded
 from benchserver.check.content import CONTENT
 from benchserver.check.verdict import failed
-from benchserver.cli import baseline, output
+from benchserver.cli import output, play
 from benchserver.cli.main import cli
-from benchserver.config import RunConfig
+from benchserver.config.run import RunConfig
 from benchserver.ending import Ending
 from benchserver.errors import FatalError
 from benchserver.kv.gpu import requirements
-from benchserver.options.memory import TransferChoice
+from benchserver.options.engine import TransferChoice
 from benchserver.outlet import Outlet, outlet_for
 from benchserver.report.text import TextReporter
 from benchserver.result import RunResult
 from benchserver.stage import process
 
 GoodResult = Callable[..., RunResult]
+Runs = list[SimpleNamespace]
+"""What the runs would be asked for, by field."""
 
 
 @pytest.fixture(autouse=True)
@@ -61,15 +64,15 @@ def assert_one_line(result: Result, code: int, *parts: str) -> None:
 
 
 @pytest.fixture
-def runs(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
+def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     """Collect the configurations that would run, and run none."""
-    seen: list[RunConfig] = []
+    seen: Runs = []
 
     def run(config: RunConfig, _: Any) -> int:
-        seen.append(config)
+        seen.append(SimpleNamespace(**config.values()))
         return 0
 
-    monkeypatch.setattr(baseline, "_run", run)
+    monkeypatch.setattr(play, "_run", run)
     return seen
 
 
@@ -186,11 +189,11 @@ EVERY_OPTION = (
 )
 
 
-def test_every_option_reaches_the_run(runs: list[RunConfig]) -> None:
+def test_every_option_reaches_the_run(runs: Runs) -> None:
     assert invoke(*EVERY_OPTION).exit_code == 0
     (config,) = runs
     assert config.spec.text == "(1,8,2,1,4):uint8:1"
-    assert {name: getattr(config, name) for name in config.__slots__ if name != "spec"} == {
+    assert {name: value for name, value in vars(config).items() if name != "spec"} == {
         "rpc_url": "tcp://host:1",
         "http_url": "http://host:2",
         "transfer": TransferChoice.LMCACHE_DRIVEN,
@@ -204,7 +207,7 @@ def test_every_option_reaches_the_run(runs: list[RunConfig]) -> None:
         "seed": 0,
         "cache_salt": "s",
         "expect_warm": True,
-        "cross_check": False,
+        "needs_http": False,
         "partial_every": 4,
         "partial_skip": "chunks",
         "require_transport": "handle",
@@ -220,26 +223,26 @@ def test_every_option_reaches_the_run(runs: list[RunConfig]) -> None:
     }
 
 
-def test_defaults(runs: list[RunConfig]) -> None:
+def test_defaults(runs: Runs) -> None:
     assert invoke("--mode", "cpu").exit_code == 0
     (config,) = runs
     assert config.spec.text == "(2,1024,16,8,128):float16:32"
     assert (config.rpc_url, config.http_url) == ("tcp://localhost:5555", "http://localhost:8080")
     assert (config.num_tokens, config.start, config.end) == (512, 0, None)
     assert (config.interval_s, config.timeout_s) == (0.5, 10.0)
-    assert config.cross_check is True
+    assert config.needs_http is True
     assert config.partial_every == 10
     assert config.partial_skip == "blocks"
     assert 0 <= config.seed < 2**32
 
 
-def test_seeds_are_drawn(runs: list[RunConfig]) -> None:
+def test_seeds_are_drawn(runs: Runs) -> None:
     for _ in range(3):
         invoke("--mode", "cpu")
     assert len({config.seed for config in runs}) == 3
 
 
-def test_blocks_of_the_default_spec_and_of_a_given_one(runs: list[RunConfig]) -> None:
+def test_blocks_of_the_default_spec_and_of_a_given_one(runs: Runs) -> None:
     result = invoke("--mode", "cpu", "--num-blocks", "99", "--block-size", "32")
     assert result.stdout == ""
     result = invoke(
@@ -253,7 +256,7 @@ def test_blocks_of_the_default_spec_and_of_a_given_one(runs: list[RunConfig]) ->
     ]
 
 
-def test_embedded_means_cpu_and_a_server_of_our_own(runs: list[RunConfig]) -> None:
+def test_embedded_means_cpu_and_a_server_of_our_own(runs: Runs) -> None:
     assert invoke("--embedded").exit_code == 0
     assert invoke("--embedded", "--mode", "cpu").exit_code == 0
     assert [config.own_server for config in runs] == [True, True]
@@ -267,7 +270,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("device")
-def test_gpu_is_the_default(runs: list[RunConfig]) -> None:
+def test_gpu_is_the_default(runs: Runs) -> None:
     assert invoke().exit_code == 0
     assert invoke("--mode", "gpu", "--cuda-ipc", "driver").exit_code == 0
     assert invoke(BENCH_SERVER_CUDA_IPC="driver").exit_code == 0
@@ -276,9 +279,7 @@ def test_gpu_is_the_default(runs: list[RunConfig]) -> None:
 
 
 @pytest.mark.usefixtures("device")
-def test_an_embedded_server_of_gpus_must_be_asked_for(
-    runs: list[RunConfig], tmp_path: Path
-) -> None:
+def test_an_embedded_server_of_gpus_must_be_asked_for(runs: Runs, tmp_path: Path) -> None:
     (tmp_path / "bench.toml").write_text('mode = "gpu"\ncuda-ipc = "driver"\n')
     assert invoke("--embedded", "--mode", "gpu").exit_code == 0
     assert invoke("--embedded", BENCH_SERVER_MODE="gpu").exit_code == 0
@@ -298,7 +299,7 @@ def test_an_embedded_server_of_gpus_must_be_asked_for(
     ],
 )
 def test_only_the_command_lines_own_cuda_ipc_must_matter(
-    runs: list[RunConfig], tmp_path: Path, args: tuple[str, ...]
+    runs: Runs, tmp_path: Path, args: tuple[str, ...]
 ) -> None:
     (tmp_path / "bench.toml").write_text('cuda-ipc = "driver"\n')
     for result in (
@@ -365,7 +366,7 @@ def test_an_embedded_server_that_does_not_start_is_reported(
     assert checks["run"]["texts"] == ["the embedded server did not start: it said nothing"]
 
 
-def test_options_from_the_environment(runs: list[RunConfig]) -> None:
+def test_options_from_the_environment(runs: Runs) -> None:
     result = invoke(BENCH_SERVER_END="7", BENCH_SERVER_MODE="cpu", BENCH_SERVER_QUIET="1")
     assert result.exit_code == 0
     invoke("--end", "8", BENCH_SERVER_END="7", BENCH_SERVER_MODE="cpu")
@@ -379,9 +380,7 @@ def test_wrong_values_from_the_environment() -> None:
     assert_one_line(invoke("serve", BENCH_SERVER_SERVE_PORT="-1"), 2, "-1 is out of range")
 
 
-def test_the_config_file_is_below_environment_and_command_line(
-    runs: list[RunConfig], tmp_path: Path
-) -> None:
+def test_the_config_file_is_below_environment_and_command_line(runs: Runs, tmp_path: Path) -> None:
     path = tmp_path / "bench.toml"
     path.write_text('mode = "cpu"\nstart = 1\nend = 5\nseed = 6\n')
     env = {"BENCH_SERVER_CONFIG": str(path), "BENCH_SERVER_END": "7"}
@@ -432,7 +431,7 @@ def test_fatal_errors_and_interrupts_exit_with_1(
     def run(config: RunConfig, _: Any) -> int:
         raise error
 
-    monkeypatch.setattr(baseline, "_run", run)
+    monkeypatch.setattr(play, "_run", run)
     monkeypatch.setattr(TextReporter, "close", lambda reporter: closed.append(reporter))
     result = invoke("--mode", "cpu")
     # click ends the terminal's line, on which ^C stands.
@@ -476,9 +475,7 @@ def test_what_is_said_last_equals_the_exit_code(
 
 
 @pytest.mark.parametrize("path", ["none/x.json", "/proc/x.json"])
-def test_a_report_that_cannot_be_written_is_known_before_the_run(
-    runs: list[RunConfig], path: str
-) -> None:
+def test_a_report_that_cannot_be_written_is_known_before_the_run(runs: Runs, path: str) -> None:
     for option in ("--json", "--junit"):
         assert_one_line(invoke("--mode", "cpu", option, path), 2, f"{option} {path}: ")
     assert not runs

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
-from benchserver.cli import baseline, serve
+from benchserver.cli import play, serve
 from benchserver.cli.environment import variables_of, warning
 from benchserver.cli.main import cli
-from benchserver.config import RunConfig
+from benchserver.config.run import RunConfig
+
+Runs = list[SimpleNamespace]
+"""What the runs would be asked for, by field."""
 
 SERVICE = {
     "BENCH_SERVER_SERVE_SERVICE_HOST": "10.0.0.1",
@@ -48,14 +52,14 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def runs(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
-    seen: list[RunConfig] = []
+def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
+    seen: Runs = []
 
     def run(config: RunConfig, _: Any) -> int:
-        seen.append(config)
+        seen.append(SimpleNamespace(**config.values()))
         return 0
 
-    monkeypatch.setattr(baseline, "_run", run)
+    monkeypatch.setattr(play, "_run", run)
     return seen
 
 
@@ -117,7 +121,7 @@ def test_a_port_from_a_variable_is_still_one(served: list[dict[str, Any]]) -> No
     assert served[0]["port"] == 1234
 
 
-def test_a_misspelt_variable_is_a_warning(runs: list[RunConfig]) -> None:
+def test_a_misspelt_variable_is_a_warning(runs: Runs) -> None:
     result = invoke("--mode", "cpu", "--quiet", BENCH_SERVER_NUM_TOKEN="512")
     assert (result.exit_code, len(runs)) == (0, 1)
     assert result.stderr == (
@@ -141,7 +145,7 @@ def test_every_option_has_its_variable() -> None:
     assert warning(cli, dict.fromkeys(known, "1")) == ""
 
 
-def test_a_run_says_which_variables_it_heeds(runs: list[RunConfig]) -> None:
+def test_a_run_says_which_variables_it_heeds(runs: Runs) -> None:
     result = invoke("--mode", "cpu", BENCH_SERVER_END="7", BENCH_SERVER_RPC_URL="tcp://a:1")
     text = "Options from the environment: BENCH_SERVER_RPC_URL, BENCH_SERVER_END\n"
     assert result.stdout == text

@@ -13,19 +13,22 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchserver import config as config_module
-from benchserver.cli import baseline
+from benchserver.cli import play
 from benchserver.cli.main import cli
-from benchserver.config import RunConfig
-from benchserver.options.memory import TransferChoice
+from benchserver.config import target as target_module
+from benchserver.config.engine import Engine
+from benchserver.config.run import RunConfig
+from benchserver.config.target import Target
+from benchserver.options.engine import TransferChoice
 from benchserver.report.replay import replay_command
 from benchserver.result import RunResult
+from benchserver.scenarios.baseline.config import BaselineConfig
 from shapespec import parse_shape_spec
 
 MakeConfig = Callable[..., RunConfig]
 GoodResult = Callable[..., RunResult]
 
-NAMES = [field.name for field in fields(RunConfig)]
+NAMES = [field.name for part in (Target, Engine, BaselineConfig) for field in fields(part)]
 
 # A value of each field that is not its default, with what it needs beside it.
 OTHER: dict[str, dict[str, Any]] = {
@@ -43,7 +46,7 @@ OTHER: dict[str, dict[str, Any]] = {
     "seed": {"seed": 2**63 - 1},
     "cache_salt": {"cache_salt": "a tenant"},
     "expect_warm": {"expect_warm": True},
-    "cross_check": {"cross_check": False},
+    "needs_http": {"needs_http": False},
     "partial_every": {"partial_every": 0},
     "partial_skip": {"partial_skip": "chunks"},
     "require_transport": {"require_transport": "handle"},
@@ -65,7 +68,7 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith("BENCH_SERVER_"):
             monkeypatch.delenv(name)
-    monkeypatch.setattr(config_module, "_check_ca", lambda path, http_url: None)
+    monkeypatch.setattr(target_module, "_check_ca", lambda path, http_url: None)
 
 
 def parsed(command: str) -> RunConfig:
@@ -77,7 +80,7 @@ def parsed(command: str) -> RunConfig:
         return 0
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(baseline, "_run", run)
+        patch.setattr(play, "_run", run)
         result = CliRunner().invoke(cli, shlex.split(command)[1:], prog_name="bench-server")
     assert result.exit_code == 0, result.output
     return seen[0]
@@ -91,7 +94,7 @@ def test_every_field_is_replayed(
     if name in NEEDS_NONE:
         return
     config = make_config(**OTHER[name])
-    assert getattr(config, name) != getattr(make_config(), name)
+    assert config.values()[name] != make_config().values()[name]
     assert parsed(replay_command(good_result(config=config))) == config
 
 

@@ -30,9 +30,10 @@ from benchserver.client.discovery import (
 from benchserver.client.http import HttpApi, HttpFailedError
 from benchserver.client.zmq import ZmqConnector
 from benchserver.clock import NS_PER_MS, NS_PER_S, RealClock, VirtualClock
-from benchserver.config import RunConfig
+from benchserver.config.run import RunConfig
+from benchserver.config.target import Target
 from benchserver.errors import FatalError, UsageError
-from benchserver.options.memory import TransferChoice
+from benchserver.options.engine import TransferChoice
 from benchserver.refserver.config import spoken_releases
 from protocol.bounds import MAX_SLOTS
 from protocol.dialect import Dialect
@@ -110,8 +111,8 @@ def test_a_server_that_need_not_be_asked(
     def ask(_: Dialect) -> Connection:
         raise AssertionError("the server was asked")
 
-    config, notes = make_config(server_release=said), list[str]()
-    assert asyncio.run(choose_dialect(config, version, ask, notes.append)) is dialect
+    target, notes = make_config(server_release=said).target, list[str]()
+    assert asyncio.run(choose_dialect(target, version, ask, notes.append)) is dialect
     assert notes == []
 
 
@@ -131,7 +132,7 @@ def test_a_server_that_must_be_asked(
     monkeypatch.setattr(discovery, "ask_group", answer)
     notes = list[str]()
     ask = cast(Callable[[Dialect], Connection], None)
-    assert asyncio.run(choose_dialect(make_config(), version, ask, notes.append)) is V055
+    assert asyncio.run(choose_dialect(make_config().target, version, ask, notes.append)) is V055
     assert notes == [
         f"{start} known: asking the server harmless questions, 3 s each ...",
         "It answers as release 0.5.5",
@@ -563,15 +564,15 @@ def test_a_server_that_goes_while_it_is_asked() -> None:
 # The peer at --rpc-url is of the release that --url or the user names
 
 
-async def confirmed(port: int, config: RunConfig, named: Dialect, version: str) -> list[str]:
+async def confirmed(port: int, target: Target, named: Dialect, version: str) -> list[str]:
     """Confirm a release at a port; return the notes."""
-    connector, notes = connector_to(port, config.timeout_s), list[str]()
+    connector, notes = connector_to(port, target.timeout_s), list[str]()
 
     def open_rpc(dialect: Dialect) -> Connection:
         return connector.open(dialect, lambda event: None)
 
     try:
-        await confirm_release(open_rpc(named), config, version, open_rpc, notes.append)
+        await confirm_release(open_rpc(named), target, version, open_rpc, notes.append)
     finally:
         await connector.close()
     return notes
@@ -582,7 +583,7 @@ def test_every_release_is_confirmed_at_once(make_config: Callable[..., RunConfig
         for release in spoken_releases():
             async with serving(release=release) as site:
                 dialect = dialect_of(release)
-                assert await confirmed(site.rpc_port, make_config(), dialect, release) == []
+                assert await confirmed(site.rpc_port, make_config().target, dialect, release) == []
                 assert site.lines == []
 
     asyncio.run(main())
@@ -592,21 +593,21 @@ def test_every_release_is_confirmed_at_once(make_config: Callable[..., RunConfig
 def test_two_different_releases(
     make_config: Callable[..., RunConfig], named: str, there: str
 ) -> None:
-    async def main(config: RunConfig) -> str:
+    async def main(target: Target) -> str:
         async with serving(release=there) as site:
             with pytest.raises(FatalError) as caught:
-                await confirmed(site.rpc_port, config, dialect_of(named), f"{named}-gabc")
+                await confirmed(site.rpc_port, target, dialect_of(named), f"{named}-gabc")
             assert all("refused" in line for line in site.lines)
         return str(caught.value)
 
-    text = asyncio.run(main(make_config(timeout_s=0.5)))
+    text = asyncio.run(main(make_config(timeout_s=0.5).target))
     answers = {"0.5.0": "0.5.0 to 0.5.2"}.get(there, there)
     assert text == (
         f"--rpc-url and --url are two different releases: http://localhost:8080 says version "
         f"{named}-gabc, tcp://localhost:5555 answers as release {answers}; correct one of them "
         "(nothing was sent that could change it)"
     )
-    text = asyncio.run(main(make_config(timeout_s=0.5, server_release=named)))
+    text = asyncio.run(main(make_config(timeout_s=0.5, server_release=named).target))
     assert text == (
         f"--server-release {named}, but tcp://localhost:5555 answers as release {answers}, whose "
         "operations have other numbers; leave the option out, or correct --rpc-url"
@@ -619,7 +620,7 @@ def test_who_is_no_server_confirms_nothing(
 ) -> None:
     peer, words = ODD_PEERS[kind]
     with peer() as port, pytest.raises(FatalError) as caught:
-        asyncio.run(confirmed(port, make_config(timeout_s=0.2), V056, "0.5.6"))
+        asyncio.run(confirmed(port, make_config(timeout_s=0.2).target, V056, "0.5.6"))
     text = str(caught.value)
     if "listens at --rpc-url" in words:
         assert text.startswith(words)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchserver.client.keys import KeyMaker
 from benchserver.client.worker import instance_id
-from benchserver.options.memory import MAX_TP_SIZE
+from benchserver.options.engine import MAX_TP_SIZE
 from protocol.keys import CacheKey
 
 

@@ -17,9 +17,9 @@ import pytest
 
 from benchserver.cli.clickoptions import TableOption, with_options
 from benchserver.cli.main import cli
-from benchserver.config import RunConfig
-from benchserver.options import bench
-from benchserver.options.bench import BENCH
+from benchserver.config.engine import Engine
+from benchserver.config.run import RunConfig
+from benchserver.config.target import Target
 from benchserver.options.kinds import Action, Choice, Flag, Text, Texts
 from benchserver.options.option import (
     NotReplayed,
@@ -30,36 +30,41 @@ from benchserver.options.option import (
     variable_of,
 )
 from benchserver.refserver.options import SERVE
-from benchserver.report import files, replay
+from benchserver.report.files import json_bytes
+from benchserver.report.replay import replay_command
 from benchserver.result import RunResult
+from benchserver.scenarios.baseline.config import BaselineConfig
+from benchserver.scenarios.baseline.options import TABLES as BENCH
 from benchserver.selftest.options import SELFTEST
 
 MakeConfig = Callable[..., RunConfig]
 GoodResult = Callable[..., RunResult]
 
 COMMANDS: list[tuple[str, Tables]] = [("", BENCH), ("serve", SERVE), ("selftest", SELFTEST)]
+PARTS = (Target, Engine, BaselineConfig)
+FIELDS = {field.name: get_type_hints(part)[field.name] for part in PARTS for field in fields(part)}
 ROWS = [row for row in options_in(BENCH) if row.field]
 
 
-def unset_fields(tables: Tables, config: type) -> set[str]:
+def unset_fields(tables: Tables) -> set[str]:
     """Return the fields that no row decides, and those that rows name and nobody has."""
     decided = {row.field for row in options_in(tables)} | {
         row.given_field for row in options_in(tables)
     }
-    return (decided - {""}) ^ {field.name for field in fields(config)}
+    return (decided - {""}) ^ set(FIELDS)
 
 
 def test_every_field_has_its_row_and_every_row_its_field() -> None:
-    assert unset_fields(BENCH, RunConfig) == set()
+    assert unset_fields(BENCH) == set()
 
 
 def test_a_planted_row_and_a_missing_one_are_seen() -> None:
     target = BENCH[0]
     planted = replace(target.options[0], name="--planted", field="planted")
     more = replace(target, options=(*target.options, planted))
-    assert unset_fields((more, *BENCH[1:]), RunConfig) == {"planted"}
+    assert unset_fields((more, *BENCH[1:])) == {"planted"}
     fewer = replace(target, options=target.options[1:])
-    assert unset_fields((fewer, *BENCH[1:]), RunConfig) == {"rpc_url"}
+    assert unset_fields((fewer, *BENCH[1:])) == {"rpc_url"}
 
 
 @pytest.mark.parametrize(("command", "tables"), COMMANDS)
@@ -79,7 +84,7 @@ def test_a_row_that_decides_no_field_says_why_no_replay_needs_it(row: Option) ->
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_words_are_those_of_the_fields_type(row: Option) -> None:
-    hint = get_type_hints(RunConfig)[row.field]
+    hint = FIELDS[row.field]
     if isinstance(row.kind, Choice) and get_args(hint):
         assert set(row.kind.words) == set(get_args(hint))
 
@@ -149,39 +154,35 @@ def test_the_file_has_every_option(name: str, tables: Tables, tmp_path: Path) ->
     assert {row.key: read[row.key] for row in taken} == {row.key: values(row)[0] for row in taken}
 
 
-@pytest.fixture
-def planted(monkeypatch: pytest.MonkeyPatch) -> Option:
-    """Plant a row in the tables that reports and replay read, for a field that has one already."""
-    row = Option(
-        name="--planted", field="seed", report_key="planted", kind=Text("X"), help="",
-        replay=Replayed(always=True),
-    )  # fmt: skip
-    tables = (replace(BENCH[0], options=(*BENCH[0].options, row)), *BENCH[1:])
-    for module in (files, replay, bench):
-        monkeypatch.setattr(module, "BENCH", tables)
-    return row
-
-
 def test_a_planted_option_comes_out_everywhere_without_another_line(
-    planted: Option, good_result: GoodResult
+    good_result: GoodResult, make_config: MakeConfig
 ) -> None:
-    result = good_result()
-    assert json.loads(files.json_bytes(result))["config"]["planted"] == result.config.seed
-    assert f"--planted {result.config.seed}" in replay.replay_command(result)
+    row = Option(
+        name="--planted",
+        field="seed",
+        report_key="planted",
+        kind=Text("X"),
+        help="",
+        replay=Replayed(always=True),
+    )
+    tables = (replace(BENCH[0], options=(*BENCH[0].options, row)), *BENCH[1:])
+    result = good_result(config=replace(make_config(seed=7), tables=tables))
+    assert json.loads(json_bytes(result))["config"]["planted"] == 7
+    assert "--planted 7" in replay_command(result)
 
     @click.command()
-    @with_options(bench.BENCH)
+    @with_options(tables)
     def command(**_: Any) -> None: ...
 
     assert params_of(command)["--planted"].envvar == "BENCH_SERVER_PLANTED"
 
 
 def test_json_has_every_option_that_decides_a_run(good_result: GoodResult) -> None:
-    config = json.loads(files.json_bytes(good_result()))["config"]
+    config = json.loads(json_bytes(good_result()))["config"]
     assert [row.name for row in ROWS if row.json_key not in config] == ["--http-token"]
 
 
 def test_every_word_of_a_replay_line_is_an_option_or_its_value(good_result: GoodResult) -> None:
-    words = shlex.split(replay.replay_command(good_result()))[1:]
+    words = shlex.split(replay_command(good_result()))[1:]
     names = {row.name for row in ROWS}
     assert [word for word in words[::2] if word not in names] == []

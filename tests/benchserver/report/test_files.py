@@ -15,7 +15,7 @@ from benchserver.check.content import CONTENT
 from benchserver.check.digests import DIGESTS
 from benchserver.check.run import RUN, STAGE_CHECKS, new_ledger
 from benchserver.check.verdict import failed, passed, unproven
-from benchserver.config import RunConfig
+from benchserver.config.run import RunConfig
 from benchserver.history import SequenceRecord
 from benchserver.kv.placement import RankDevice
 from benchserver.report.files import json_bytes, junit_document

@@ -22,7 +22,7 @@ from benchserver.check.verdict import (
     passed,
     unproven,
 )
-from benchserver.config import RunConfig
+from benchserver.config.run import RunConfig
 from benchserver.history import (
     SequenceRecord,
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchserver.config import RunConfig
+from benchserver.config.run import RunConfig
 from benchserver.report.replay import replay_command
 from benchserver.result import RunResult
 
@@ -35,7 +35,7 @@ URLS = "--rpc-url tcp://localhost:5555 --url http://localhost:8080"
         ({"expect_warm": True}, f"{BASE} --end 2 --expect-warm {URLS}"),
         ({"partial_every": 0}, f"{BASE} --end 2 --partial-retrieve-every 0 {URLS}"),
         ({"partial_skip": "chunks"}, f"{BASE} --end 2 --partial-skip chunks {URLS}"),
-        ({"cross_check": False}, f"{BASE} --end 2 --no-http {URLS}"),
+        ({"needs_http": False}, f"{BASE} --end 2 --no-http {URLS}"),
         ({"cache_salt": "a b"}, f"{BASE} --end 2 --cache-salt 'a b' {URLS}"),
         ({"model_name": "it's"}, f"{BASE} --end 2 --model-name 'it'\"'\"'s' {URLS}"),
         ({"server_release": "0.5.6"}, f"{BASE} --end 2 --server-release 0.5.6 {URLS}"),

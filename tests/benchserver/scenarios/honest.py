@@ -20,12 +20,14 @@ from benchserver.client.lookups import LookupDesk
 from benchserver.client.scripted import NEVER, Answer, ScriptedConnection
 from benchserver.client.worker import Worker
 from benchserver.clock import NS_PER_MS, NS_PER_S, VirtualClock
-from benchserver.config import RunConfig
+from benchserver.config.engine import Engine
+from benchserver.config.run import RunConfig
 from benchserver.geometry import Geometry
 from benchserver.history import Step
 from benchserver.kv.host.pool import HostPool
 from benchserver.kv.pattern import content_seed
 from benchserver.result import ServerFacts
+from benchserver.scenarios.baseline.config import BaselineConfig
 from benchserver.stage.alive import AliveCheck
 from benchserver.stage.book import Book
 from benchserver.stage.condition import Condition
@@ -160,6 +162,7 @@ class Played:
     """A stage, and what stands behind it."""
 
     stage: Stage
+    asked: BaselineConfig
     server: HonestServer
     told: Told
     connection: ScriptedConnection
@@ -171,24 +174,26 @@ class Played:
 
 def build(config: RunConfig, pools: Sequence[HostPool], threads: Threads, traits: Traits) -> Played:
     """Return a stage with a worker for each pool; call inside the event loop."""
-    clock, geometry = VirtualClock(), config.geometry(CHUNK_TOKENS)
+    engine = config.engine
+    assert engine is not None
+    clock, geometry = VirtualClock(), engine.geometry(CHUNK_TOKENS)
     server = HonestServer(geometry, clock)
     connection = ScriptedConnection(server.script(), V056, clock=clock, timeout_ns=TIMEOUT_NS)
     keys = KeyMaker(
-        model_name=config.model_name,
-        world_size=config.world_size,
-        cache_salt=config.cache_salt,
-        readers=config.readers_per_object,
+        model_name=engine.model_name,
+        world_size=engine.world_size,
+        cache_salt=engine.cache_salt,
+        readers=engine.readers_per_object,
     )
     workers = tuple(
-        _worker(config, rank, pool, connection, clock, threads) for rank, pool in enumerate(pools)
+        _worker(engine, rank, pool, connection, clock, threads) for rank, pool in enumerate(pools)
     )
     server.pools = {worker.instance_id: cast(HostPool, worker.pool) for worker in workers}
     desk = LookupDesk(
         connection,
         keys,
         kv_ranks=[worker.kv_rank for worker in workers],
-        tp_size=config.tp_size,
+        tp_size=engine.tp_size,
         chunk_tokens=CHUNK_TOKENS,
         clock=clock,
         timeout_ns=TIMEOUT_NS,
@@ -202,11 +207,11 @@ def build(config: RunConfig, pools: Sequence[HostPool], threads: Threads, traits
         dialect=V056,
         connection=connection,
         http=nobody,
-        condition=Condition(config, nobody, clock=clock, ledger=book.ledger),
+        condition=Condition(config.target, nobody, clock=clock, ledger=book.ledger),
         alive=AliveCheck(connection, None, clock),
     )
     stage = Stage(
-        config=config,
+        target=config.target,
         server=ServerFacts(
             rpc_url="tcp://script:1", http_url="http://script:2", transport="handle"
         ),
@@ -218,19 +223,20 @@ def build(config: RunConfig, pools: Sequence[HostPool], threads: Threads, traits
         connections=connections,
         book=book,
         hired=Crew(
+            engine=engine,
             geometry=geometry,
             workers=workers,
             desk=desk,
             keys=keys,
             cross_check=False,
-            content_root=content_seed(config.seed, config.cache_salt),
+            content_root=content_seed(engine.seed, engine.cache_salt),
         ),
     )
-    return Played(stage, server, told, connection, clock)
+    return Played(stage, cast(BaselineConfig, config.own), server, told, connection, clock)
 
 
 def _worker(
-    config: RunConfig,
+    engine: Engine,
     rank: int,
     pool: HostPool,
     connection: ScriptedConnection,
@@ -241,10 +247,10 @@ def _worker(
     mode = HandleMode(
         connection,
         pool,
-        config.spec,
+        engine.spec,
         instance_id=instance,
-        model_name=config.model_name,
-        world_size=config.world_size,
+        model_name=engine.model_name,
+        world_size=engine.world_size,
         chunk_tokens=CHUNK_TOKENS,
         timeout_ns=TIMEOUT_NS,
         clock=clock,
@@ -252,7 +258,7 @@ def _worker(
     )
     return Worker(
         rank=rank,
-        kv_rank=0 if config.is_mla else rank,
+        kv_rank=0 if engine.is_mla else rank,
         instance_id=instance,
         rpc=connection,
         pool=pool,

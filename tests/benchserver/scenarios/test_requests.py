@@ -26,7 +26,7 @@ def opened(played: Played, name: str = "r", *, end: int = len(TOKENS)) -> OpenRe
 
 def window(played: Played, rank: int = 0) -> Any:
     stage = played.stage
-    return stage.config.block_plan(stage.crew.geometry, turn=0, rank=rank)
+    return stage.crew.engine.block_plan(stage.crew.geometry, turn=0, rank=rank)
 
 
 async def stored(played: Played, name: str = "r") -> OpenRequest:

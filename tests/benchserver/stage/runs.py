@@ -8,11 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from benchserver.check.verdict import Finding
 from benchserver.clock import RealClock
-from benchserver.config import RunConfig
+from benchserver.config.engine import Engine
+from benchserver.config.run import RunConfig
 from benchserver.errors import FatalError
 from benchserver.geometry import Geometry
 from benchserver.history import Step
@@ -22,6 +23,7 @@ from benchserver.kv.layout import place_tensors
 from benchserver.kv.placement import RankDevice, device_numbers
 from benchserver.kv.pool import EventError, KvPool
 from benchserver.result import RunResult
+from benchserver.scenarios.baseline.config import BaselineConfig
 from benchserver.scenarios.baseline.scenario import Baseline
 from benchserver.shmnames import segment_name
 from benchserver.stage.outside import Outside
@@ -31,6 +33,7 @@ from protocol.handles import CudaHandle
 from tests.mitm.running import Urls
 
 MakeConfig = Callable[..., RunConfig]
+MakeEngine = Callable[..., Engine]
 
 SPEC = "(2,128,16,2,8):float16:2"
 MLA = "(1,128,16,1,8):float16:2"
@@ -131,9 +134,9 @@ class Machine:
         return Outside(pools=self._pools)
 
     def _pools(
-        self, config: RunConfig, geometry: Geometry, nonce: bytes, cancel: threading.Event
+        self, engine: Engine, geometry: Geometry, nonce: bytes, cancel: threading.Event
     ) -> Pools:
-        return FarPools(self, config, geometry, cancel)
+        return FarPools(self, engine, geometry, cancel)
 
 
 class FarPools:
@@ -142,10 +145,10 @@ class FarPools:
     slow_kernels = "no compiler"
 
     def __init__(
-        self, machine: Machine, config: RunConfig, geometry: Geometry, cancel: threading.Event
+        self, machine: Machine, engine: Engine, geometry: Geometry, cancel: threading.Event
     ) -> None:
         self._machine = machine
-        self._config = config
+        self._engine = engine
         self._geometry = geometry
         self._cancel = cancel
         self.devices: list[RankDevice] = []
@@ -156,15 +159,15 @@ class FarPools:
             raise FatalError(self._machine.refused)
         self.devices = [
             RankDevice(rank=rank, number=number, name="FAKE", uuid=f"uuid-{number}")
-            for rank, number in enumerate(device_numbers(self._config.tp_size, 2))
+            for rank, number in enumerate(device_numbers(self._engine.tp_size, 2))
         ]
 
     def make(self, rank: int) -> KvPool:
-        config, machine = self._config, self._machine
+        engine, machine = self._engine, self._machine
         machine.made_in.add(threading.get_ident())
         pool = machine.kind(
-            SharedSegment(place_tensors(config.spec)[1], self._cancel),
-            rank_contents(config, self._geometry)[rank],
+            SharedSegment(place_tensors(engine.spec)[1], self._cancel),
+            rank_contents(engine, self._geometry)[rank],
             shm_name=segment_name("00ff", rank),
             cancel=self._cancel,
         )
@@ -240,7 +243,7 @@ class RunMaker:
             outside = machine.outside()
         one = Run(
             config,
-            Baseline(config),
+            Baseline(cast(BaselineConfig, config.own)),
             notes,
             clock=RealClock(),
             stop=stop,

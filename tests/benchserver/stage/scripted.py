@@ -13,7 +13,8 @@ from benchserver.client.connection import Connector
 from benchserver.client.http import HttpApi, HttpFailedError
 from benchserver.client.scripted import ScriptedConnection, ScriptedConnector
 from benchserver.clock import Clock, VirtualClock
-from benchserver.config import RunConfig
+from benchserver.config.run import RunConfig
+from benchserver.config.target import Target
 from benchserver.history import Probe
 from benchserver.result import RunResult
 from benchserver.stage.outside import Outside
@@ -75,7 +76,7 @@ class Server:
 
     def outside(self) -> Outside:
         """Return what a run takes from outside, pools on the host excepted."""
-        return Outside(reach=self._reach, http=self._http, threads=lambda _config: InlineThreads())
+        return Outside(reach=self._reach, http=self._http, threads=lambda _engine: InlineThreads())
 
     @property
     def connections(self) -> list[ScriptedConnection]:
@@ -86,7 +87,7 @@ class Server:
         """Return the operations of the run's first connection."""
         return self.connections[0].ops
 
-    async def _reach(self, config: RunConfig, clock: Clock) -> Connector:
+    async def _reach(self, _target: Target, clock: Clock) -> Connector:
         script = {
             Op.NOOP: "OK",
             Op.GET_CHUNK_SIZE: CHUNK_TOKENS,
@@ -99,7 +100,7 @@ class Server:
         self.connectors.append(connector)
         return connector
 
-    def _http(self, config: RunConfig) -> HttpApi:
+    def _http(self, _target: Target) -> HttpApi:
         return cast(HttpApi, ScriptedHttp(self))
 
     def _register(self, instance_id: int, *_: Any) -> Any:

@@ -15,7 +15,7 @@ from benchserver.check.run import new_ledger
 from benchserver.check.verdict import Finding, failed
 from benchserver.client.http import HttpFailedError
 from benchserver.clock import NS_PER_S, VirtualClock
-from benchserver.config import RunConfig
+from benchserver.config.run import RunConfig
 from benchserver.errors import FatalError
 from benchserver.geometry import Geometry
 from benchserver.scenarios.baseline.checks import CHECKS, VISIBILITY
@@ -71,7 +71,7 @@ class Stage:
     def __init__(self, config: RunConfig, *answers: ServerStatus | Exception) -> None:
         self.http, self.clock, self.ledger = Scripted(*answers), VirtualClock(), new_ledger(CHECKS)
         self.condition = Condition(
-            config, cast(Any, self.http), clock=self.clock, ledger=self.ledger
+            config.target, cast(Any, self.http), clock=self.clock, ledger=self.ledger
         )
 
     async def do(self, *steps: Coroutine[Any, Any, Any]) -> Any:
@@ -86,7 +86,7 @@ class Stage:
 async def test_a_server_that_is_well_passes_before_and_after(make_config: MakeConfig) -> None:
     stage = Stage(make_config(), WELL)
     await stage.do(
-        stage.condition.look_before(256, GEOMETRY),
+        stage.condition.look_before(256, GEOMETRY, kv_ranks=1),
         stage.condition.audit(OURS, registered=True),
         stage.condition.audit(frozenset(), registered=False),
     )
@@ -102,7 +102,7 @@ async def test_a_server_that_is_not_well_fails(
 ) -> None:
     stage = Stage(make_config(), *answers)
     await stage.do(
-        stage.condition.look_before(256, GEOMETRY),
+        stage.condition.look_before(256, GEOMETRY, kv_ranks=1),
         stage.condition.audit(frozenset(), registered=False),
     )
     _, bad, _, _, texts = stage.health()
@@ -115,7 +115,7 @@ async def test_a_server_that_is_not_well_fails(
 async def test_what_is_ill_for_a_moment_alone_is_well(make_config: MakeConfig) -> None:
     """0.5.6 compares numbers of its allocator that others change meanwhile."""
     stage = Stage(make_config(), ILL, ILL, WELL)
-    await stage.do(stage.condition.look_before(256, GEOMETRY))
+    await stage.do(stage.condition.look_before(256, GEOMETRY, kv_ranks=1))
     assert stage.health() == (1, 0, 0, "", [])
 
 
@@ -123,7 +123,7 @@ async def test_what_is_ill_for_a_moment_alone_is_well(make_config: MakeConfig) -
 async def test_a_server_that_says_nothing_of_it_is_not_evaluated(make_config: MakeConfig) -> None:
     stage = Stage(make_config(), MUTE)
     await stage.do(
-        stage.condition.look_before(256, GEOMETRY),
+        stage.condition.look_before(256, GEOMETRY, kv_ranks=1),
         stage.condition.audit(frozenset(), registered=False),
     )
     stage.condition.explain_missing("too long")
@@ -136,7 +136,7 @@ async def test_a_server_that_says_nothing_of_it_any_more_proves_nothing(
 ) -> None:
     stage = Stage(make_config(), WELL, MUTE)
     await stage.do(
-        stage.condition.look_before(256, GEOMETRY),
+        stage.condition.look_before(256, GEOMETRY, kv_ranks=1),
         stage.condition.audit(frozenset(), registered=False),
     )
     assert stage.health()[:3] == (1, 0, 1)
@@ -148,7 +148,7 @@ async def test_a_server_that_first_says_something_when_it_is_ill_fails(
 ) -> None:
     stage = Stage(make_config(), MUTE, ILL)
     await stage.do(
-        stage.condition.look_before(256, GEOMETRY),
+        stage.condition.look_before(256, GEOMETRY, kv_ranks=1),
         stage.condition.audit(frozenset(), registered=False),
     )
     assert stage.health()[:3] == (0, 1, 0)
@@ -159,9 +159,9 @@ async def test_a_server_that_first_says_something_when_it_is_ill_fails(
 async def test_no_answer_is_unproven_unless_http_was_not_asked_for(
     make_config: MakeConfig, cross_check: bool
 ) -> None:
-    stage = Stage(make_config(cross_check=cross_check), DOWN)
+    stage = Stage(make_config(needs_http=cross_check), DOWN)
     await stage.do(
-        stage.condition.look_before(256, GEOMETRY),
+        stage.condition.look_before(256, GEOMETRY, kv_ranks=1),
         stage.condition.check_registered(OURS),
         stage.condition.audit(OURS, registered=False),
     )
@@ -185,7 +185,8 @@ async def test_health_after_the_run_that_nobody_read_proves_nothing(
 ) -> None:
     stage = Stage(make_config(), *answers)
     await stage.do(
-        stage.condition.look_before(256, GEOMETRY), stage.condition.audit(OURS, registered=True)
+        stage.condition.look_before(256, GEOMETRY, kv_ranks=1),
+        stage.condition.audit(OURS, registered=True),
     )
     stage.condition.explain_missing("the server was gone")
     assert stage.health()[:3] == (1, 0, 1)
@@ -198,14 +199,15 @@ async def test_health_after_the_run_that_nobody_read_proves_nothing(
 async def test_another_server_is_refused(make_config: MakeConfig) -> None:
     stage = Stage(make_config(), WELL)
     with pytest.raises(FatalError, match="two different servers"):
-        await stage.do(stage.condition.look_before(16, GEOMETRY))
+        await stage.do(stage.condition.look_before(16, GEOMETRY, kv_ranks=1))
     stage = Stage(make_config(), WELL, GONE)
-    await stage.do(stage.condition.look_before(256, GEOMETRY))
+    await stage.do(stage.condition.look_before(256, GEOMETRY, kv_ranks=1))
     with pytest.raises(FatalError, match="does not list the workers that registered"):
         await stage.do(stage.condition.check_registered(OURS))
     stage = Stage(make_config(), WELL)
     await stage.do(
-        stage.condition.look_before(256, GEOMETRY), stage.condition.check_registered(OURS)
+        stage.condition.look_before(256, GEOMETRY, kv_ranks=1),
+        stage.condition.check_registered(OURS),
     )
 
 
@@ -213,7 +215,7 @@ DROPPED = [failed(VISIBILITY, "not visible")]
 
 
 async def explained(stage: Stage, findings: list[Finding]) -> list[Finding]:
-    await stage.do(stage.condition.look_before(256, GEOMETRY))
+    await stage.do(stage.condition.look_before(256, GEOMETRY, kv_ranks=1))
     stage.http.failed = {"lmcache_mp_l1_allocation_failure": 9}
     return cast(list[Finding], await stage.do(stage.condition.explain(findings, OURS)))
 
@@ -243,5 +245,5 @@ async def test_what_cannot_be_asked_explains_nothing(make_config: MakeConfig) ->
     assert await explained(Stage(make_config(), WELL, DOWN), DROPPED) == DROPPED
     stage = Stage(make_config(), WELL)
     stage.http.failed = DOWN
-    await stage.do(stage.condition.look_before(256, GEOMETRY))
+    await stage.do(stage.condition.look_before(256, GEOMETRY, kv_ranks=1))
     assert await stage.do(stage.condition.explain(DROPPED, OURS)) == DROPPED

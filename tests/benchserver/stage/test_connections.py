@@ -18,7 +18,7 @@ from benchserver.client.connection import NoAnswerError
 from benchserver.client.scripted import Answer, ScriptedConnector
 from benchserver.client.zmq import ZmqConnector
 from benchserver.clock import NS_PER_MS, NS_PER_S, RealClock, VirtualClock
-from benchserver.config import RunConfig
+from benchserver.config.run import RunConfig
 from benchserver.errors import FatalError
 from benchserver.stage.connections import Connections, reach_zmq
 from protocol.dialects import V056
@@ -113,7 +113,7 @@ async def test_a_late_reply_counts_unless_we_gave_up_ourselves(withdrawn: bool) 
 async def test_a_port_at_which_something_listens_is_reached_by_zmq(make_config: MakeConfig) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         url = f"tcp://127.0.0.1:{listening.getsockname()[1]}"
-        connector = await reach_zmq(make_config(rpc_url=url), RealClock())
+        connector = await reach_zmq(make_config(rpc_url=url).target, RealClock())
     assert isinstance(connector, ZmqConnector)
     await connector.close()
 
@@ -123,4 +123,4 @@ async def test_a_port_at_which_nothing_listens_is_not(make_config: MakeConfig) -
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
     with pytest.raises(FatalError, match=f"127.0.0.1:{port}"):
-        await reach_zmq(make_config(rpc_url=f"tcp://127.0.0.1:{port}"), RealClock())
+        await reach_zmq(make_config(rpc_url=f"tcp://127.0.0.1:{port}").target, RealClock())

@@ -10,7 +10,7 @@ from benchserver.check.run import RUN
 from benchserver.check.transport import TRANSPORT
 from benchserver.check.verdict import Verdict
 from benchserver.client.scripted import NEVER
-from benchserver.options.memory import TransferChoice
+from benchserver.options.engine import TransferChoice
 from protocol.ops import Op
 from tests.benchserver.stage.runs import MLA, MakeConfig
 from tests.benchserver.stage.scripted import SPEC, WELL, Play, Server, played, two_acts
@@ -32,7 +32,7 @@ async def test_mla_ranks_share_the_objects_of_one(make_config: MakeConfig) -> No
 async def test_digests_are_asked_for_unless_the_options_say_no(make_config: MakeConfig) -> None:
     for cross_check in (True, False):
         play = Play(two_acts)
-        await played(make_config(spec=SPEC, cross_check=cross_check), play, Server())
+        await played(make_config(spec=SPEC, needs_http=cross_check), play, Server())
         assert play.seen[0].crew.cross_check is cross_check
 
 

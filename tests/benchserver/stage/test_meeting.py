@@ -9,7 +9,8 @@ import pytest
 
 from benchserver.check.run import new_ledger
 from benchserver.client.scripted import NEVER, in_turn
-from benchserver.config import RunConfig
+from benchserver.config.engine import Engine
+from benchserver.config.run import RunConfig
 from benchserver.errors import FatalError, UsageError
 from benchserver.geometry import Geometry
 from benchserver.result import ServerFacts
@@ -36,7 +37,8 @@ class Contact:
         ledger, clock = new_ledger(()), self.server.clock
         self.opened = Opened(connections=Connections(clock=clock, ledger=ledger))
         self.meeting = Meeting(
-            self.config,
+            self.config.target,
+            self.config.engine,
             self.opened,
             server=self.facts,
             ledger=ledger,
@@ -105,17 +107,18 @@ async def test_a_chunk_size_that_is_none_ends_the_meeting(
     assert words in str(caught.value)
 
 
-async def fitted(contact: Contact) -> tuple[RunConfig, Geometry]:
+async def fitted(contact: Contact) -> tuple[Engine, Geometry]:
     await contact.meet()
-    return contact.meeting.fit()
+    assert contact.config.engine is not None
+    return contact.meeting.fit(contact.config.engine)
 
 
 @pytest.mark.asyncio
 async def test_requests_are_fitted_to_the_chunks_of_the_server(make_config: MakeConfig) -> None:
     contact = Contact(make_config(spec=SPEC, num_tokens=200), Server())
-    config, geometry = await fitted(contact)
-    assert config is contact.config
-    assert geometry == Geometry(spec=config.spec, chunk_tokens=CHUNK_TOKENS, num_tokens=200)
+    engine, geometry = await fitted(contact)
+    assert engine is contact.config.engine
+    assert geometry == Geometry(spec=engine.spec, chunk_tokens=CHUNK_TOKENS, num_tokens=200)
     assert contact.notes[-1] == f"Resolved KV shape spec: {SPEC}"
 
 

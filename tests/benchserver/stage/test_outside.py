@@ -9,7 +9,7 @@ import pytest
 
 from benchserver.stage.outside import load_pools, open_http, start_threads
 from benchserver.stage.pools import GpuPools, HostPools
-from tests.benchserver.stage.runs import SPEC, MakeConfig
+from tests.benchserver.stage.runs import SPEC, MakeConfig, MakeEngine
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from tests.benchserver.stage.runs import SPEC, MakeConfig
     ],
 )
 def test_threads_are_as_many_as_help(
-    make_config: MakeConfig,
+    make_engine: MakeEngine,
     monkeypatch: pytest.MonkeyPatch,
     mode: str,
     cpus: int,
@@ -31,19 +31,19 @@ def test_threads_are_as_many_as_help(
     threads: int,
 ) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: cpus)
-    pool = start_threads(make_config(mode=mode, tp_size=tp_size))
+    pool = start_threads(make_engine(mode=mode, tp_size=tp_size))
     assert pool._max_workers == threads
     pool.shutdown()
 
 
-def test_pools_lie_where_the_configuration_says(make_config: MakeConfig) -> None:
+def test_pools_lie_where_the_configuration_says(make_engine: MakeEngine) -> None:
     for mode, kind in (("cpu", HostPools), ("gpu", GpuPools)):
-        config = make_config(mode=mode, spec=SPEC)
-        pools = load_pools(config, config.geometry(64), b"\0", threading.Event())
+        engine = make_engine(mode=mode, spec=SPEC)
+        pools = load_pools(engine, engine.geometry(64), b"\0", threading.Event())
         assert type(pools) is kind
 
 
 @pytest.mark.asyncio
 async def test_http_is_opened_at_the_url_and_asks_for_nothing_yet(make_config: MakeConfig) -> None:
-    http = open_http(make_config(http_url="http://127.0.0.1:9"))
+    http = open_http(make_config(http_url="http://127.0.0.1:9").target)
     await http.close()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchserver.config import RunConfig
+from benchserver.config.engine import Engine
 from benchserver.errors import FatalError
 from benchserver.kv.content import PoolContent
 from benchserver.kv.gpu import making
@@ -18,7 +18,7 @@ from benchserver.kv.placement import RankDevice
 from benchserver.stage.pools import GpuPools, HostPools, kv_rank, make_pools
 from shapespec import parse_shape_spec
 
-MakeConfig = Callable[..., RunConfig]
+MakeEngine = Callable[..., Engine]
 SPEC = "(2,128,16,2,8):float16:2"
 POOL_BYTES = place_tensors(parse_shape_spec(SPEC))[1]
 
@@ -46,11 +46,11 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 def test_pools_on_gpus_share_their_pinned_memory(
-    make_config: MakeConfig, made: list[dict[str, Any]]
+    make_engine: MakeEngine, made: list[dict[str, Any]]
 ) -> None:
-    config = make_config(spec=SPEC, tp_size=3, mode="gpu", cuda_ipc="driver")
+    engine = make_engine(spec=SPEC, tp_size=3, mode="gpu", cuda_ipc="driver")
     cancel = threading.Event()
-    pools = make_pools(config, config.geometry(64), b"\0", cancel)
+    pools = make_pools(engine, engine.geometry(64), b"\0", cancel)
     assert isinstance(pools, GpuPools)
     pools.require()
     for rank in range(3):
@@ -64,10 +64,10 @@ def test_pools_on_gpus_share_their_pinned_memory(
 
 
 def test_the_first_reason_for_slow_kernels_is_told(
-    make_config: MakeConfig, made: list[dict[str, Any]]
+    make_engine: MakeEngine, made: list[dict[str, Any]]
 ) -> None:
-    config = make_config(spec=SPEC, tp_size=2, mode="gpu")
-    pools = GpuPools(config, config.geometry(64), threading.Event())
+    engine = make_engine(spec=SPEC, tp_size=2, mode="gpu")
+    pools = GpuPools(engine, engine.geometry(64), threading.Event())
     pools.require()
     assert pools.slow_kernels == ""
     for rank in range(2):
@@ -75,16 +75,16 @@ def test_the_first_reason_for_slow_kernels_is_told(
     assert pools.slow_kernels == "no compiler"
 
 
-def test_mla_ranks_store_and_retrieve_the_objects_of_one(make_config: MakeConfig) -> None:
-    mla, mha = make_config(spec="(1,128,16,1,8):float16:2", tp_size=2), make_config(tp_size=2)
+def test_mla_ranks_store_and_retrieve_the_objects_of_one(make_engine: MakeEngine) -> None:
+    mla, mha = make_engine(spec="(1,128,16,1,8):float16:2", tp_size=2), make_engine(tp_size=2)
     assert [kv_rank(mla, rank) for rank in range(2)] == [0, 0]
     assert [kv_rank(mha, rank) for rank in range(2)] == [0, 1]
 
 
 @pytest.mark.usefixtures("leak_free")
-def test_pools_on_the_host_lie_in_segments_of_their_own(make_config: MakeConfig) -> None:
-    config = make_config(spec=SPEC, tp_size=2)
-    pools = make_pools(config, config.geometry(64), b"\0\1", threading.Event())
+def test_pools_on_the_host_lie_in_segments_of_their_own(make_engine: MakeEngine) -> None:
+    engine = make_engine(spec=SPEC, tp_size=2)
+    pools = make_pools(engine, engine.geometry(64), b"\0\1", threading.Event())
     assert isinstance(pools, HostPools)
     assert (list(pools.devices), pools.slow_kernels) == ([], "")
     pools.require()
@@ -99,13 +99,13 @@ def test_pools_on_the_host_lie_in_segments_of_their_own(make_config: MakeConfig)
 
 
 def test_pools_that_do_not_fit_are_refused_together(
-    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+    make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(segment, "free_bytes", lambda: 3 * POOL_BYTES)
     monkeypatch.setattr(segment, "available_memory_bytes", lambda: 3 * POOL_BYTES)
     for tp_size, fits in ((3, True), (4, False)):
-        config = make_config(spec=SPEC, tp_size=tp_size)
-        pools = HostPools(config, config.geometry(64), b"\0", threading.Event())
+        engine = make_engine(spec=SPEC, tp_size=tp_size)
+        pools = HostPools(engine, engine.geometry(64), b"\0", threading.Event())
         if fits:
             pools.require()
         else:

@@ -24,7 +24,7 @@ from benchserver.client.http import HttpApi, HttpFailedError
 from benchserver.client.scripted import NEVER, Answer, in_turn
 from benchserver.client.zmq import ZmqConnection
 from benchserver.clock import NS_PER_MS, NS_PER_S
-from benchserver.config import RunConfig
+from benchserver.config.engine import Engine
 from benchserver.errors import (
     FatalError,
     ServerGoneError,
@@ -33,7 +33,7 @@ from benchserver.errors import (
 )
 from benchserver.geometry import Geometry
 from benchserver.kv.pool import KvPool
-from benchserver.options.memory import TransferChoice
+from benchserver.options.engine import TransferChoice
 from benchserver.stage import run as run_module
 from benchserver.stage.heartbeat import Heartbeat
 from benchserver.stage.outside import Outside
@@ -152,9 +152,9 @@ async def test_work_that_hears_of_the_end_before_the_loop_does_is_no_error(
     begun = threading.Event()
 
     def pools(
-        config: RunConfig, geometry: Geometry, nonce: bytes, cancel: threading.Event
+        engine: Engine, geometry: Geometry, nonce: bytes, cancel: threading.Event
     ) -> HostPools:
-        made = Deaf(config, geometry, nonce, cancel)
+        made = Deaf(engine, geometry, nonce, cancel)
         made.begun = begun
         return made
 

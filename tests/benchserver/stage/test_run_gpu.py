@@ -16,7 +16,7 @@ from benchserver.check.run import RUN
 from benchserver.check.verdict import Verdict
 from benchserver.history import TransferRecord
 from benchserver.kv.placement import device_numbers
-from benchserver.options.memory import TransferChoice
+from benchserver.options.engine import TransferChoice
 from benchserver.scenarios.baseline.series import RETRIEVE, RETRIEVE_REPLY, STORE, STORE_REPLY
 from tests.benchserver.stage.runs import (
     EVENT,

@@ -10,7 +10,7 @@ import pytest
 from benchserver.check.replies import REPLIES
 from benchserver.check.run import RUN
 from benchserver.check.verdict import Verdict, failed, passed
-from benchserver.config import RunConfig
+from benchserver.config.run import RunConfig
 from benchserver.stage.stage import Stage
 from tests.benchserver.stage.scripted import (
     ASKED,

@@ -9,15 +9,15 @@ import pytest
 
 from benchserver.client.scripted import NEVER, ScriptedConnection
 from benchserver.clock import NS_PER_S, VirtualClock
-from benchserver.config import RunConfig
+from benchserver.config.engine import Engine
 from benchserver.errors import FatalError
 from benchserver.kv.blocks import Window
 from benchserver.kv.placement import RankDevice
-from benchserver.options.memory import TransferChoice
+from benchserver.options.engine import TransferChoice
 from benchserver.stage.workforce import UnregisteredError, Workforce
 from protocol.dialects import V056
 from protocol.ops import Op
-from tests.benchserver.stage.runs import SPEC, MakeConfig
+from tests.benchserver.stage.runs import SPEC, MakeEngine
 from tests.inline import InlineExecutor
 
 
@@ -62,12 +62,13 @@ class NotingPools:
         return self.made[-1]
 
 
-def workforce(config: RunConfig, pools: NotingPools, clock: VirtualClock, served: str) -> Workforce:
+def workforce(engine: Engine, pools: NotingPools, clock: VirtualClock, served: str) -> Workforce:
     return Workforce(
-        config,
+        engine,
+        timeout_s=1.0,
         choice=TransferChoice.ENGINE_DRIVEN,
         served=served,
-        geometry=config.geometry(64),
+        geometry=engine.geometry(64),
         nonce=b"\0\0\0\0\1",
         clock=clock,
         executor=InlineExecutor(),
@@ -81,13 +82,13 @@ def connections(script: dict[Op, Any], clock: VirtualClock) -> Callable[[int], S
 
 @pytest.mark.asyncio
 async def test_the_blocks_of_the_first_turns_are_written_before_anything_is_registered(
-    make_config: MakeConfig,
+    make_engine: MakeEngine,
 ) -> None:
-    config, pools, clock = make_config(spec=SPEC, tp_size=2), NotingPools(), VirtualClock()
-    force = workforce(config, pools, clock, "auto")
+    engine, pools, clock = make_engine(spec=SPEC, tp_size=2), NotingPools(), VirtualClock()
+    force = workforce(engine, pools, clock, "auto")
     await force.build(connections({}, clock), range(5, 1000))
     for rank, pool in enumerate(pools.made):
-        plans = [config.block_plan(config.geometry(64), turn=t, rank=rank) for t in (5, 6)]
+        plans = [engine.block_plan(engine.geometry(64), turn=t, rank=rank) for t in (5, 6)]
         assert pool.poisoned == [w for p in plans for w in (p.source, p.destination)]
     assert force.instances == {(1 << 12) | rank for rank in range(2)}
     assert force.transports == set()
@@ -95,10 +96,10 @@ async def test_the_blocks_of_the_first_turns_are_written_before_anything_is_regi
 
 @pytest.mark.asyncio
 async def test_a_pool_that_cannot_be_made_leaves_the_others_to_be_closed(
-    make_config: MakeConfig,
+    make_engine: MakeEngine,
 ) -> None:
     pools, clock = NotingPools(room=2), VirtualClock()
-    force = workforce(make_config(spec=SPEC, tp_size=3), pools, clock, "auto")
+    force = workforce(make_engine(spec=SPEC, tp_size=3), pools, clock, "auto")
     with pytest.raises(FatalError, match="no room for rank 2"):
         await force.build(connections({}, clock), range(1))
     force.release()
@@ -109,11 +110,11 @@ async def test_a_pool_that_cannot_be_made_leaves_the_others_to_be_closed(
 @pytest.mark.parametrize(("served", "said"), [("", True), ("auto", False)])
 @pytest.mark.asyncio
 async def test_what_is_not_answered_may_be_registered_and_is_taken_back(
-    make_config: MakeConfig, served: str, said: bool
+    make_engine: MakeEngine, served: str, said: bool
 ) -> None:
     script = {Op.REGISTER_ENGINE_DRIVEN: NEVER, Op.UNREGISTER_ENGINE_DRIVEN: NEVER}
     pools, clock = NotingPools(), VirtualClock()
-    force = workforce(make_config(spec=SPEC), pools, clock, served)
+    force = workforce(make_engine(spec=SPEC), pools, clock, served)
     await force.build(connections(script, clock), range(1))
     with pytest.raises(UnregisteredError) as caught:
         await force.register()

@@ -1,31 +1,39 @@
-"""The baseline's part of a run's configuration."""
+"""What the baseline alone is asked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import replace
 
-from benchserver.config import RunConfig
-from benchserver.scenarios.baseline.config import BaselineConfig, baseline_config
+import pytest
 
+from benchserver.errors import UsageError
+from benchserver.scenarios.baseline.config import BaselineConfig
 
-def test_every_option_is_the_run_s(make_config: Callable[..., RunConfig]) -> None:
-    changes = {
-        "seed": 11,
-        "start": 3,
-        "end": 9,
-        "interval_s": 0.25,
-        "expect_warm": True,
-        "visible_within_s": 4.5,
-        "partial_every": 6,
-        "partial_skip": "chunks",
-    }
-    config = baseline_config(make_config(**changes))
-    assert {field.name: getattr(config, field.name) for field in fields(BaselineConfig)} == changes
+ASKED = BaselineConfig(
+    start=3,
+    end=6,
+    interval_s=0.25,
+    expect_warm=False,
+    visible_within_s=4.5,
+    partial_every=6,
+    partial_skip="chunks",
+)
 
 
-def test_turns_are_the_numbers_of_all_sequences(make_config: Callable[..., RunConfig]) -> None:
-    assert baseline_config(make_config(start=3, end=6)).turns == range(3, 6)
-    forever = baseline_config(make_config(start=3, end=None)).turns
+def test_turns_are_the_numbers_of_all_sequences() -> None:
+    assert ASKED.turns == range(3, 6)
+    forever = replace(ASKED, end=None).turns
     assert forever.start == 3
     assert len(forever) > 1 << 39
+
+
+def test_units_are_counted_unless_only_somebody_stops_them() -> None:
+    assert ASKED.units == 3
+    assert replace(ASKED, end=None).units is None
+
+
+@pytest.mark.parametrize("end", [0, 2, 3])
+def test_no_sequence_is_refused(end: int) -> None:
+    with pytest.raises(UsageError, match=f"^--end {end} must be greater than --start 3: sequences"):
+        replace(ASKED, end=end).check()
+    replace(ASKED, end=4).check()

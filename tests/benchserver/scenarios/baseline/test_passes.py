@@ -25,7 +25,6 @@ from benchserver.history import (
 from benchserver.kv.evidence import EvidenceKind
 from benchserver.kv.verify import verify
 from benchserver.scenarios.baseline.checks import JUDGES
-from benchserver.scenarios.baseline.config import baseline_config
 from benchserver.scenarios.baseline.passes import Passes, Setting
 from benchserver.scenarios.baseline.plan import PROBES, REUSED_SOURCE, Pass
 from benchserver.scenarios.baseline.probes import probes_made
@@ -41,8 +40,7 @@ REFUSED = TransferResult(event=b"", ok=False)
 
 
 def ready(played: Played) -> tuple[Sequences, Setting]:
-    config = baseline_config(played.stage.config)
-    return sequences_of(config, played.stage), setting_of(config, played.stage)
+    return sequences_of(played.asked, played.stage), setting_of(played.asked, played.stage)
 
 
 async def run_one(played: Played, seq: int = 0) -> SequenceRecord:

@@ -21,13 +21,13 @@ from tests.benchserver.scenarios.honest import Played
 
 
 async def play(played: Played) -> None:
-    await Baseline(played.stage.config).play(played.stage)
+    await Baseline(played.asked).play(played.stage)
 
 
 def omitted(played: Played, **facts: Any) -> Omissions:
     stage = played.stage
     server = replace(stage.server, **facts)
-    return Baseline(stage.config).omissions(replace(stage, server=server))
+    return Baseline(played.asked).omissions(replace(stage, server=server))
 
 
 @pytest.mark.asyncio
@@ -115,9 +115,9 @@ async def test_a_lost_connection_ends_it_after_the_sequence(make_stage: MakeStag
 @pytest.mark.parametrize(
     ("changes", "facts", "checks"),
     [
-        ({"cross_check": False}, {}, {"digests": "--no-http"}),
+        ({"needs_http": False}, {}, {"digests": "--no-http"}),
         (
-            {"cross_check": True},
+            {"needs_http": True},
             {"transport": "shm"},
             {
                 "digests": "the server's digest API covers lmcache_driven workers alone",
@@ -155,17 +155,17 @@ async def test_checks_that_a_run_leaves_out_have_a_reason(
 
 @pytest.mark.asyncio
 async def test_digests_of_overwritten_sources_are_left_out_by_name(make_stage: MakeStage) -> None:
-    played = make_stage(end=5, cross_check=True)
+    played = make_stage(end=5, needs_http=True)
     crew = replace(played.stage.crew, cross_check=True)
     stage = replace(played.stage, hired=crew)
-    checks = Baseline(stage.config).omissions(stage).checks
+    checks = Baseline(played.asked).omissions(stage).checks
     told = {check.name: reason for check, reason in checks.items()}
     assert told["digests"] == "left out: those of overwritten sources"
 
 
 @pytest.mark.asyncio
 async def test_what_a_run_knows_of_it_beforehand(make_stage: MakeStage) -> None:
-    traits = Baseline(make_stage(start=2, end=6).stage.config).traits
+    traits = Baseline(make_stage(start=2, end=6).asked).traits
     assert (traits.name, traits.unit, traits.workers) == ("baseline", "sequence", True)
     assert traits.turns == range(2, 6)
     assert traits.probes == PROBES

@@ -1,13 +1,15 @@
-"""What the baseline run does: which sequences, and what is asked of each."""
+"""The options of the baseline: which sequences, and what is asked of each."""
 
 from __future__ import annotations
 
 from typing import get_args
 
 from benchserver.load.partial import SkipUnit
+from benchserver.options.engine import ENGINE
 from benchserver.options.kinds import ByField, Choice, Flag, Number, Whole
 from benchserver.options.option import Option, Replayed, Table
-from benchserver.options.target import MAX_SECONDS
+from benchserver.options.output import OTHER, OUTPUT
+from benchserver.options.target import MAX_SECONDS, TARGET
 
 MAX_SEQUENCES = 1 << 40
 
@@ -44,6 +46,7 @@ BASELINE = Table(
             field="expect_warm",
             kind=Flag(),
             help="The cache must hold what an earlier run with this --seed stored.",
+            needs=("--seed", "the seed that the earlier run printed"),
             replay=Replayed(place=40),
         ),
         Option(
@@ -74,12 +77,8 @@ BASELINE = Table(
             help="Seconds within which a store must be visible to LOOKUP.",
             replay=Replayed(place=33),
         ),
-        Option(
-            name="--no-http",
-            field="cross_check",
-            kind=Flag(gives=False),
-            help="Leave out the digest cross-check (and accept a server without HTTP).",
-            replay=Replayed(place=72),
-        ),
     ),
 )
+
+TABLES = (TARGET, ENGINE, BASELINE, OUTPUT, OTHER)
+"""Those of `bench-server` without a command."""

@@ -39,8 +39,8 @@ def default_spec(num_blocks: int | None = None, block_size: int | None = None) -
 
 _IN_THE_SPEC = NotReplayed("the shape spec says it")
 
-MEMORY = Table(
-    "KV memory",
+ENGINE = Table(
+    "Engine",
     options=(
         Option(
             name="--mode",

@@ -1,0 +1,146 @@
+"""A scenario from the command line: its run, its reports, its exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from benchserver.cli.asked import build_config, overridden
+from benchserver.cli.environment import from_environment
+from benchserver.cli.output import Output
+from benchserver.config.engine import Engine
+from benchserver.config.run import RunConfig
+from benchserver.ending import Ending
+from benchserver.errors import FatalError
+from benchserver.limits import require, run_need, server_need
+from benchserver.options.engine import default_spec
+from benchserver.scenarios.command import Command
+from shapespec import ShapeSpec, parse_shape_spec, pool_bytes
+
+if TYPE_CHECKING:
+    from benchserver.cli.reports import Reports
+    from benchserver.embedded import EmbeddedServer
+    from benchserver.report.text import TextReporter
+    from benchserver.result import RunResult
+
+
+def _variables_used(ctx: click.Context) -> list[str]:
+    """Say which options a variable has set: it may be one that somebody forgot."""
+    names = from_environment(ctx)
+    return [f"Options from the environment: {', '.join(names)}"] if names else []
+
+
+def play_scenario(command: Command[Any], ctx: click.Context, options: Mapping[str, Any]) -> int:
+    """Run, report, and return the exit code."""
+    config = build_config(command, ctx, options)
+    ending = ctx.ensure_object(Ending)
+
+    from benchserver.cli.reports import open_reports
+    from benchserver.report.text import TextReporter, make_printer
+
+    with open_reports(options["json"], options["junit"], ending) as reports:
+        output = Output(ending, to_stderr=reports.take_stdout)
+        printer = make_printer(config.own.units, output.outlet)
+        reporter = TextReporter(printer, command.wording(), quiet=options["quiet"])
+        try:
+            with ending.undoing(reporter.restore):
+                for text in [*_variables_used(ctx), *overridden(config, options)]:
+                    reporter.note(text)
+                return _run(config, Run(command, reporter, reports, output, ending))
+        finally:
+            reporter.close()
+            output.trouble()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a run is surrounded by."""
+
+    command: Command[Any]
+    reporter: TextReporter
+    reports: Reports
+    output: Output
+    ending: Ending
+
+
+def _run(config: RunConfig, run: Run) -> int:
+    """Run with whatever it needs; reports are written before the embedded server is stopped."""
+    with ExitStack() as needed:
+        try:
+            _require_limits(config)
+            if config.engine is not None and config.engine.mode == "gpu":
+                _require_device()
+            if config.target.own_server:
+                server = needed.enter_context(_serving(config.engine, run.ending))
+                config = _pointed_at(config, server)
+        except FatalError as error:
+            texts = [str(error), *_report_no_run(config, run, error)]
+            raise FatalError("; ".join(texts)) from error
+        # Loaded here: nothing heavy, nor libzmq, before the limits are known to do.
+        from benchserver.stage.process import run_to_end
+
+        scenario = run.command.scenario(config.own)
+        return _tell(run_to_end(config, scenario, run.reporter, run.ending), run)
+
+
+def _pointed_at(config: RunConfig, server: EmbeddedServer) -> RunConfig:
+    target = replace(config.target, rpc_url=server.rpc_url, http_url=server.http_url)
+    return replace(config, target=target)
+
+
+def _report_no_run(config: RunConfig, run: Run, error: FatalError) -> list[str]:
+    """Write the reports of a run that could not begin; return what cannot be written."""
+    from benchserver.check.run import new_ledger
+    from benchserver.result import result_of_no_run
+
+    traits = run.command.scenario(config.own).traits
+    ledger = new_ledger(traits.checks, traits.probes)
+    nothing = result_of_no_run(config, ledger, str(error), interrupted=run.ending.asked)
+    return run.reports.write(nothing)
+
+
+def _tell(result: RunResult, run: Run) -> int:
+    """Write reports and summary, so that what is said last equals the exit code; return that."""
+    run.reports.write(result)
+    run.reporter.finish(result)
+    return run.output.settled(result.exit_code, lambda trouble: run.reports.fail(result, trouble))
+
+
+def _require_limits(config: RunConfig) -> None:
+    """Look whether the system lets the run, and a server of its own, have what they need."""
+    engine = config.engine
+    gpu = engine is not None and engine.mode == "gpu"
+    host_bytes = 0 if gpu or engine is None else pool_bytes(engine.spec)
+    clients = 1 if engine is None else engine.tp_size
+    needs = [run_need(workers=clients, pool_bytes=host_bytes, gpu=gpu)]
+    if config.target.own_server:
+        from benchserver.embedded import embedded_l1_bytes
+
+        l1_bytes = embedded_l1_bytes(*_load_of(engine))
+        instead = "a smaller --kvcache-shape-spec, --num-tokens or --tp-size"
+        needs.append(server_need(l1_bytes=l1_bytes, clients=clients, instead=instead))
+    require(*needs)
+
+
+def _load_of(engine: Engine | None) -> tuple[ShapeSpec, int, int]:
+    """Return whose chunks a server of our own must have room for: spec, ranks, tokens."""
+    if engine is None:
+        return parse_shape_spec(default_spec()), 1, 1
+    return engine.spec, engine.tp_size, engine.num_tokens
+
+
+def _require_device() -> None:
+    from benchserver.kv.gpu.requirements import require_device
+
+    require_device()
+
+
+def _serving(engine: Engine | None, ending: Ending) -> AbstractContextManager[EmbeddedServer]:
+    from benchserver.embedded import embedded_server
+
+    gpu = engine is not None and engine.mode == "gpu"
+    return embedded_server(*_load_of(engine), gpu=gpu, ending=ending)

@@ -1,0 +1,61 @@
+"""What one run is asked for: its parts, and the options that they were made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Protocol
+
+from benchserver.config.engine import Engine
+from benchserver.config.target import Target
+from benchserver.errors import UsageError
+from benchserver.options.option import Tables, options_in
+
+
+class Part(Protocol):
+    """What a scenario of its own is asked: a frozen dataclass."""
+
+    def check(self) -> None:
+        """Raise UsageError for anything that cannot work."""
+        ...
+
+    @property
+    def units(self) -> int | None:
+        """Return how many units of work there will be; None: nobody knows."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """Everything that decides a run.
+
+    `engine` None: the scenario plays none, and only asks.  `own` is what the scenario alone knows.
+    `tables` say which option each field is, of whatever part; `command` is the command that has
+    them, "" for that without a name.
+    """
+
+    target: Target
+    engine: Engine | None
+    own: Part
+    tables: Tables
+    command: str = ""
+
+    def values(self) -> dict[str, Any]:
+        """Return the fields of all parts by their names, which are told apart."""
+        return {
+            field.name: getattr(part, field.name)
+            for part in (self.target, self.engine, self.own)
+            if part is not None
+            for field in fields(part)  # type: ignore[arg-type]  # a part is a dataclass
+        }
+
+
+def check_config(config: RunConfig) -> None:
+    """Raise UsageError for anything that cannot work, as far as it is known before traffic."""
+    values = config.values()
+    for option in options_in(config.tables):
+        if option.field and (problem := option.problem(values[option.field])):
+            raise UsageError(problem)
+    config.target.check()
+    if config.engine is not None:
+        config.engine.check()
+    config.own.check()
