@@ -185,6 +185,15 @@ def layers_of(memory: U8, text: str) -> list[U8]:
     ]
 
 
+def plane_name(text: str, layer: int, plane: int) -> str:
+    """Return what a plane of a layer is called."""
+    spec = parse_shape_spec(text)
+    (group,) = (
+        g for g, layers in zip(spec.groups, layer_indices(spec), strict=True) if layer in layers
+    )
+    return "KV"[plane] if planes(group) == 2 else "latent"
+
+
 def expected_page(
     spec: ShapeSpec, layer: int, plane: int, digest: int, block: int, rank: int = 0
 ) -> bytes:

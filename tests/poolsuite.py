@@ -42,6 +42,7 @@ from tests.pools import (
     looks,
     open_host,
     plan,
+    plane_name,
     restored,
     written,
 )
@@ -226,7 +227,12 @@ class PoolSuite:
                 assert (seen.kind, seen.bad_pages) == (EvidenceKind.MISMATCH, 1)
                 assert seen.first is not None
                 assert seen.first.place == PageOwner(
-                    label="", chunk=column // 2, rank=0, layer=layer, plane=plane, block=column % 2
+                    label="",
+                    chunk=column // 2,
+                    rank=0,
+                    layer=layer,
+                    plane=plane_name(text, layer, plane),
+                    block=column % 2,
                 )
                 assert seen.first.block_id == window.block_ids[column]
                 assert seen.first.offset == offset
@@ -317,7 +323,7 @@ class PoolSuite:
             seen = verify(tested.pool, window, DIGESTS, PAST)
         assert seen.first is not None
         assert seen.first.owner == "the page of seq 2 chunk 0 rank 0 layer 1 plane K block 0"
-        assert (seen.first.place.layer, seen.first.place.plane) == (0, 1)
+        assert (seen.first.place.layer, seen.first.place.plane) == (0, "V")
 
     @every_spec
     @pytest.mark.parametrize("which", [0, 1])

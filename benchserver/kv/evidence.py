@@ -13,13 +13,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageOwner:
-    """Whose page it is; `block` counts within the chunk, `layer` over the whole spec."""
+    """Whose page it is; `block` counts within the chunk, `layer` over the whole spec.
+
+    `plane` is K or V, or `latent` for the single plane of an MLA group.
+    """
 
     label: str
     chunk: int
     rank: int
     layer: int
-    plane: int
+    plane: str
     block: int
 
 

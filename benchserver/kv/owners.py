@@ -76,7 +76,7 @@ def find_owner(
     owner = owners[0]
     return (
         f"the page of {owner.label} chunk {owner.chunk} rank {owner.rank} layer {owner.layer} "
-        f"plane {plane_name(pattern, owner.plane)} block {owner.block}"
+        f"plane {owner.plane} block {owner.block}"
     )
 
 
@@ -91,11 +91,6 @@ def _owners_in(
                 chunk=int(column) // pattern.blocks_per_chunk,
                 rank=rank,
                 layer=layer,
-                plane=int(plane),
+                plane=pattern.plane_name(int(plane)),
                 block=int(column) % pattern.blocks_per_chunk,
             )
-
-
-def plane_name(pattern: GroupPattern, plane: int) -> str:
-    """Return K or V, or `latent` for the single plane of an MLA group."""
-    return "latent" if pattern.group.is_mla else "KV"[plane]

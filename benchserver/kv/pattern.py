@@ -102,6 +102,10 @@ class GroupPattern:
         """Return the layers of this group, numbered over the whole spec."""
         return range(self.first_layer, self.first_layer + self.group.layers)
 
+    def plane_name(self, plane: int) -> str:
+        """Return K or V, or `latent` for the single plane of an MLA group."""
+        return "latent" if self.group.is_mla else "KV"[plane]
+
     def page_keys(self, digests: Sequence[int], *, rank: int, layer: int) -> U64:
         """Return the masked keys of one layer's pages, shape (planes, chunks * blocks_per_chunk).
 

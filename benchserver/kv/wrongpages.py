@@ -76,7 +76,7 @@ class FaultDescriber:
                 chunk=chunk,
                 rank=self.content.rank,
                 layer=place.layer,
-                plane=place.plane,
+                plane=pattern.plane_name(place.plane),
                 block=block,
             ),
             group=pattern.index,
@@ -91,11 +91,17 @@ class FaultDescriber:
         """Describe a canary or null block that was written; a guard has `block_id` -1."""
         offset = max(0, first_difference(seen, np.full_like(seen, CANARY_BYTE)))
         shown = seen[offset : offset + SHOWN_BYTES]
+        pattern = self.content.pattern_of(layer)
         return PageFault(
             place=PageOwner(
-                label="", chunk=-1, rank=self.content.rank, layer=layer, plane=plane, block=-1
+                label="",
+                chunk=-1,
+                rank=self.content.rank,
+                layer=layer,
+                plane=pattern.plane_name(plane),
+                block=-1,
             ),
-            group=self.content.pattern_of(layer).index,
+            group=pattern.index,
             block_id=block_id,
             offset=offset,
             expected=bytes([CANARY_BYTE]) * len(shown),

@@ -167,13 +167,13 @@ def test_a_pool_of_more_than_2_to_the_31_words(kernels: Kernels) -> None:
         assert pool.chunk_digest(ids) == md5.hexdigest()
         chunk = np.empty(32 * 2 * 16 * (32 << 10), np.uint8)
         pool.gather_chunk(0, ids, chunk)
-        chunk[-1] ^= 0x80  # the last byte of layer 31, plane 1, column 15
+        chunk[-1] ^= 0x80  # the last byte of layer 31, plane V, column 15
         pool.scatter_chunk(0, ids, chunk)
         seen = verify(pool, window, DIGESTS[:1], ())
         assert (seen.kind, seen.bad_pages) == (EvidenceKind.MISMATCH, 1)
         assert seen.first is not None
         place = seen.first.place
-        assert (place.layer, place.plane, place.block) == (31, 1, 15)
+        assert (place.layer, place.plane, place.block) == (31, "V", 15)
         assert (seen.first.block_id, seen.first.offset) == (9215, (32 << 10) - 1)
         assert verify_canaries(pool, window).kind is EvidenceKind.MATCH
 

@@ -23,7 +23,7 @@ from benchserver.kv.evidence import ABSENT, Evidence, EvidenceKind, PageFault, P
 GoodSequence = Callable[..., SequenceRecord]
 
 FAULT = PageFault(
-    place=PageOwner(label="", chunk=1, rank=0, layer=31, plane=1, block=3),
+    place=PageOwner(label="", chunk=1, rank=0, layer=31, plane="V", block=3),
     group=0,
     block_id=17,
     offset=4095,
@@ -32,7 +32,7 @@ FAULT = PageFault(
     owner="poison: nothing was written",
 )
 CANARY = PageFault(
-    place=PageOwner(label="", chunk=-1, rank=0, layer=2, plane=0, block=-1),
+    place=PageOwner(label="", chunk=-1, rank=0, layer=2, plane="K", block=-1),
     group=1,
     block_id=0,
     offset=0,
@@ -94,7 +94,7 @@ def test_wrong_bytes_of_one_rank(
         failed(
             CONTENT,
             f"seq=3 rank=1: CHECKSUM MISMATCH, leg destination, 3 of 64 pages {what}: chunk 1, "
-            "group 0, layer 31, plane 1, block id 17, first at byte 4095: expected 0102, seen "
+            "group 0, layer 31, plane V, block id 17, first at byte 4095: expected 0102, seen "
             "e5e5 (poison: nothing was written)",
         ),
     ]
@@ -106,7 +106,7 @@ def test_a_canary_that_was_written(good_sequence: GoodSequence) -> None:
     assert canaries(record) == [
         failed(
             CANARIES,
-            "seq=3 rank=0: CANARY OVERWRITTEN, 3 of 64 pages: group 1, layer 2, plane 0, block id "
+            "seq=3 rank=0: CANARY OVERWRITTEN, 3 of 64 pages: group 1, layer 2, plane K, block id "
             "0, first at byte 0: expected da, seen 00 (a block or guard that nobody may write)",
         ),
         passed(CANARIES),
@@ -146,7 +146,7 @@ def test_a_source_that_was_altered(good_sequence: GoodSequence, kind: EvidenceKi
         failed(
             SOURCE,
             "seq=3 rank=1: CHECKSUM MISMATCH, leg source, 3 of 64 pages were altered: chunk 1, "
-            "group 0, layer 31, plane 1, block id 17, first at byte 4095: expected 0102, seen "
+            "group 0, layer 31, plane V, block id 17, first at byte 4095: expected 0102, seen "
             "e5e5 (poison: nothing was written)",
         ),
     ]
@@ -167,7 +167,7 @@ def test_sources_that_nobody_looked_at(good_sequence: GoodSequence) -> None:
 
 def test_a_guard_has_no_block() -> None:
     text = fault_text(replace(CANARY, block_id=-1))
-    assert text.startswith("group 1, layer 2, plane 0, guard beside the tensor, first at byte 0:")
+    assert text.startswith("group 1, layer 2, plane K, guard beside the tensor, first at byte 0:")
 
 
 def test_without_a_recorded_page() -> None:

@@ -8,7 +8,7 @@ from benchserver.kv.evidence import ABSENT, Evidence, EvidenceKind, PageFault, P
 
 
 def fault(offset: int) -> PageFault:
-    place = PageOwner(label="", chunk=0, rank=0, layer=0, plane=0, block=0)
+    place = PageOwner(label="", chunk=0, rank=0, layer=0, plane="K", block=0)
     return PageFault(
         place=place, group=0, block_id=1, offset=offset, expected=b"a", seen=b"b", owner="x"
     )

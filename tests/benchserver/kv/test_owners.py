@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchserver.kv.owners import Candidate, describe_owner, plane_name
+from benchserver.kv.owners import Candidate, describe_owner
 from benchserver.kv.pattern import CANARY_BYTE, POISON_BYTE, GroupPattern
 from shapespec import parse_shape_spec
 
@@ -90,8 +90,3 @@ def test_pages_of_odd_size_name_no_owner() -> None:
     pattern = pattern_of("(1,4,1,1,11):uint8:2")
     page = page_of(pattern, OTHER[0], block=0)
     assert owner_of(pattern, page) == "bytes of no page of this run"
-
-
-def test_plane_names() -> None:
-    assert [plane_name(pattern_of(), plane) for plane in (0, 1)] == ["K", "V"]
-    assert plane_name(pattern_of("(1,4,4,1,8):float16:2"), 0) == "latent"

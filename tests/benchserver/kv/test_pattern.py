@@ -251,3 +251,9 @@ def test_keys_xor_with_words_over_any_leading_axes(text: str) -> None:
 def test_is_filled_with(page: bytes, byte: int) -> None:
     assert is_filled_with(np.frombuffer(page, np.uint8), byte) == (set(page) == {byte})
     assert is_filled_with(np.full(9, byte, np.uint8), byte)
+
+
+def test_plane_names() -> None:
+    pattern = pattern_of(bytes(16), group_of("(2,4,4,1,8):float16:2"))
+    assert [pattern.plane_name(plane) for plane in (0, 1)] == ["K", "V"]
+    assert pattern_of(bytes(16), group_of("(1,4,4,1,8):float16:2")).plane_name(0) == "latent"

@@ -65,7 +65,11 @@ def places(rows: Sequence[Row]) -> Places:
 def where(fault: PageFault | None) -> Row:
     """Return a fault's layer, plane, and its column in the block table."""
     assert fault is not None
-    return fault.place.layer, fault.place.plane, 2 * fault.place.chunk + fault.place.block
+    return (
+        fault.place.layer,
+        "KV".find(fault.place.plane),
+        2 * fault.place.chunk + fault.place.block,
+    )
 
 
 def test_all_good_fetches_nothing() -> None:
@@ -168,7 +172,7 @@ def test_the_first_canary_of_a_layer_is_that_of_the_first_plane() -> None:
     seen = verify_canaries(pages, WINDOW)
     assert (seen.kind, seen.pages, seen.bad_pages) == (EvidenceKind.MISMATCH, 2 * ROWS + 4, 3)
     assert seen.first is not None
-    assert (seen.first.place.layer, seen.first.place.plane, seen.first.block_id) == (1, 0, 8)
+    assert (seen.first.place.layer, seen.first.place.plane, seen.first.block_id) == (1, "K", 8)
     assert pages.asked[1:] == [("page", 1, 0, 8)]
 
 
@@ -181,7 +185,8 @@ def test_a_guard_is_named_by_the_layer_before_it(guard: int, layer: int, group: 
     assert (seen.kind, seen.bad_pages) == (EvidenceKind.MISMATCH, len({3, guard}))
     fault = seen.first
     assert fault is not None
-    assert (fault.place.layer, fault.place.plane, fault.group) == (layer, 0, group)
+    assert (fault.place.layer, fault.group) == (layer, group)
+    assert fault.place.plane == ("K" if group == 0 else "latent")
     assert (fault.block_id, fault.offset) == (-1, 70)
 
 

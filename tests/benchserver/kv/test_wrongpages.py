@@ -36,7 +36,7 @@ def test_the_content_of_another_page() -> None:
     right, seen = page(1, 1, 3), page(0, 0, 2, rank=0)
     offset = next(i for i in range(16) if right[i] != seen[i])
     assert FAULTS.wrong(place, WINDOW, DIGESTS, seen, PAST) == PageFault(
-        place=PageOwner(label="", chunk=1, rank=1, layer=1, plane=1, block=1),
+        place=PageOwner(label="", chunk=1, rank=1, layer=1, plane="V", block=1),
         group=0,
         block_id=5,
         offset=offset,
@@ -68,7 +68,7 @@ def test_a_canary_that_was_written() -> None:
     seen = np.full(16, 0xDA, np.uint8)
     seen[3] = 1
     assert FAULTS.canary(layer=2, plane=0, block_id=9, seen=seen) == PageFault(
-        place=PageOwner(label="", chunk=-1, rank=1, layer=2, plane=0, block=-1),
+        place=PageOwner(label="", chunk=-1, rank=1, layer=2, plane="latent", block=-1),
         group=1,
         block_id=9,
         offset=3,

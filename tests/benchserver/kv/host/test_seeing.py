@@ -23,7 +23,7 @@ from shapespec import (
     planes,
 )
 from tests import pools
-from tests.pools import CHUNKS, CLASSIC, DIGESTS, OTHER, PAST, U8, expected_page, plan
+from tests.pools import CHUNKS, CLASSIC, DIGESTS, OTHER, PAST, U8, expected_page, plan, plane_name
 
 OpenPool = Callable[..., AbstractContextManager[tuple[HostPool, SharedSegment]]]
 
@@ -90,7 +90,12 @@ def test_any_flipped_byte_is_found_with_its_place(open_pool: OpenPool, data: st.
     fault = seen.first
     assert fault is not None
     assert fault.place == PageOwner(
-        label="", chunk=column // 2, rank=0, layer=layer, plane=plane, block=column % 2
+        label="",
+        chunk=column // 2,
+        rank=0,
+        layer=layer,
+        plane=plane_name(text, layer, plane),
+        block=column % 2,
     )
     assert fault.block_id == window.block_ids[column]
     assert fault.offset == offset
@@ -119,7 +124,7 @@ def test_the_first_fault_is_the_first_of_the_block_table(open_pool: OpenPool, wh
         seen = verify(pool, window, DIGESTS, ())
     assert seen.bad_pages == 3
     assert seen.first is not None
-    assert (seen.first.place.plane, seen.first.place.chunk, seen.first.place.block) == (1, 1, 0)
+    assert (seen.first.place.plane, seen.first.place.chunk, seen.first.place.block) == ("V", 1, 0)
 
 
 def owner_after(open_pool: OpenPool, digests: tuple[int, ...], rank: int) -> str:
@@ -165,7 +170,7 @@ def test_permuted_layers_and_planes_are_named(open_pool: OpenPool) -> None:
     assert seen.first is not None
     assert seen.first.owner == "the page of seq 2 chunk 0 rank 0 layer 1 plane K block 0"
     assert seen.first.place.layer == 0
-    assert seen.first.place.plane == 1
+    assert seen.first.place.plane == "V"
 
 
 @pytest.mark.parametrize("text", SPECS)
@@ -259,7 +264,12 @@ def test_any_byte_of_a_part_is_looked_at_once(open_pool: OpenPool, data: st.Data
     assert (bad.kind, bad.bad_pages) == (EvidenceKind.MISMATCH, 1)
     assert bad.first is not None
     assert bad.first.place == PageOwner(
-        label="", chunk=column // 2, rank=0, layer=layer, plane=plane, block=column % 2
+        label="",
+        chunk=column // 2,
+        rank=0,
+        layer=layer,
+        plane=plane_name(text, layer, plane),
+        block=column % 2,
     )
     assert (bad.first.block_id, bad.first.offset) == (window.block_ids[column], offset)
 
@@ -331,7 +341,7 @@ def test_any_flipped_byte_beside_the_blocks_is_found(
     assert seen.bad_pages == 1
     fault = seen.first
     assert fault is not None
-    assert (fault.place.layer, fault.place.plane) == (layer, plane)
+    assert (fault.place.layer, fault.place.plane) == (layer, plane_name(text, layer, plane))
     assert (fault.block_id, fault.offset, fault.place.chunk) == (block_id, offset, -1)
     assert fault.expected == bytes([CANARY_BYTE]) * len(fault.seen)
     assert fault.owner == "a block or guard that nobody may write"

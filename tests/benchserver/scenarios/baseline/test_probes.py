@@ -167,7 +167,7 @@ def test_a_ledger_names_what_was_owed_and_not_looked_at() -> None:
 Pick = Callable[[Step], bool]
 
 FAULT = PageFault(
-    place=PageOwner(label="", chunk=0, rank=0, layer=2, plane=1, block=1),
+    place=PageOwner(label="", chunk=0, rank=0, layer=2, plane="V", block=1),
     group=0,
     block_id=17,
     offset=0,
@@ -177,7 +177,7 @@ FAULT = PageFault(
 )
 WRITTEN = Evidence(kind=EvidenceKind.MISMATCH, pages=12, bad_pages=3, checked_bytes=96, first=FAULT)
 WHERE = (
-    "3 of 12 pages: chunk 0, group 0, layer 2, plane 1, block id 17, first at byte 0: expected e5, "
+    "3 of 12 pages: chunk 0, group 0, layer 2, plane V, block id 17, first at byte 0: expected e5, "
     "seen 00 (the page of seq 3 chunk 0)"
 )
 GOOD = passed(PARTIAL)
