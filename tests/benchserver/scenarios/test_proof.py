@@ -148,14 +148,22 @@ class FakePool:
 
 @dataclass
 class FakeHttp:
-    """Answers nothing before as many requests wait as must."""
+    """Answers nothing before as many requests wait as must, and then the last one first."""
 
     wanted: int
     failing: frozenset[int] = frozenset()
     inside: int = 0
     most: int = 0
     asked: list[tuple[int, ...]] = field(default_factory=list)
-    full: asyncio.Event = field(default_factory=asyncio.Event)
+    waiting: list[asyncio.Event] = field(default_factory=list)
+    full: bool = False
+    answering: bool = False
+
+    def answer_last(self) -> None:
+        """Answer the request that came last of those that wait."""
+        self.answering = bool(self.waiting)
+        if self.waiting:
+            self.waiting.pop().set()
 
     async def checksums(
         self, *, block_ids: Sequence[int], blocks_per_chunk: int, instance_id: int
@@ -163,13 +171,14 @@ class FakeHttp:
         self.asked.append(tuple(block_ids))
         self.inside += 1
         self.most = max(self.most, self.inside)
-        if self.inside == self.wanted:
-            self.full.set()
-        await asyncio.wait_for(self.full.wait(), WITHIN_S)
-        # The last that asked is answered first.
-        for _ in range(1000 - len(self.asked)):
-            await asyncio.sleep(0)
+        self.full = self.full or self.inside == self.wanted
+        turn = asyncio.Event()
+        self.waiting.append(turn)
+        if self.full and not self.answering:
+            self.answer_last()
+        await asyncio.wait_for(turn.wait(), WITHIN_S)
         self.inside -= 1
+        self.answer_last()
         if self.failing & set(block_ids):
             raise HttpFailedError("HTTP 500")
         starts = range(0, len(block_ids), blocks_per_chunk)
@@ -225,7 +234,7 @@ class Proof:
     order: list[tuple[int, str]] = field(default_factory=list)
 
 
-def prove(
+async def prove(
     workers: Sequence[FakeWorker],
     http: FakeHttp | None,
     work: SequencePlan,
@@ -233,7 +242,8 @@ def prove(
     effort: Effort,
     sources: Sequence[int],
 ) -> Proof:
-    async def run(executor: ThreadPoolExecutor) -> Any:
+    proof = Proof()
+    with ThreadPoolExecutor(16) as executor:
         prover = Prover(
             workers,  # type: ignore[arg-type]
             http,  # type: ignore[arg-type]
@@ -242,11 +252,7 @@ def prove(
             geometry=GEOMETRY,
             effort=effort,
         )
-        return await asyncio.wait_for(prover.prove(work, ()), WITHIN_S)
-
-    proof = Proof()
-    with ThreadPoolExecutor(16) as executor:
-        for record in asyncio.run(run(executor)):
+        for record in await asyncio.wait_for(prover.prove(work, ()), WITHIN_S):
             if isinstance(record, EvidenceRecord):
                 proof.evidence[record.rank] = record
             elif isinstance(record, SourceRecord):
@@ -258,11 +264,12 @@ def prove(
 
 
 @pytest.mark.parametrize(("threads", "requests"), [(1, 2), (4, 8)])
-def test_hashes_as_much_at_once_as_it_may(threads: int, requests: int) -> None:
+@pytest.mark.asyncio
+async def test_hashes_as_much_at_once_as_it_may(threads: int, requests: int) -> None:
     meter, http = Meter(wanted=threads), FakeHttp(wanted=requests)
     pool, work = FakePool(meter), plan_of(ranks=1, chunks=16)
     effort = Effort(hash_threads=threads, digests_at_once=requests, chunks_per_request=2)
-    proof = prove([FakeWorker(0, 0, pool)], http, work, effort=effort, sources=[0])
+    proof = await prove([FakeWorker(0, 0, pool)], http, work, effort=effort, sources=[0])
     assert (meter.most, http.most) == (threads, requests)
     plan = work.plans[0]
     assert proof.order == [(0, "source"), (0, "destination")]
@@ -279,34 +286,37 @@ def test_hashes_as_much_at_once_as_it_may(threads: int, requests: int) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"destination"}, {"source"}, {"source", "destination"}])
-def test_what_did_not_match_is_hashed_as_it_is(wrong: set[str]) -> None:
+@pytest.mark.asyncio
+async def test_what_did_not_match_is_hashed_as_it_is(wrong: set[str]) -> None:
     pool = FakePool(Meter(wanted=2), wrong=frozenset(wrong))
     http, work = FakeHttp(wanted=2), plan_of(ranks=1, chunks=3)
     effort = Effort(hash_threads=2, digests_at_once=2, chunks_per_request=1)
-    proof = prove([FakeWorker(0, 0, pool)], http, work, effort=effort, sources=[0])
+    proof = await prove([FakeWorker(0, 0, pool)], http, work, effort=effort, sources=[0])
     plan = work.plans[0]
     assert proof.digests[0, "source"].ours == digests_of(plan.source)
     assert proof.digests[0, "destination"].ours == digests_of(plan.destination)
 
 
-def test_ranks_that_share_one_source_hash_it_once() -> None:
+@pytest.mark.asyncio
+async def test_ranks_that_share_one_source_hash_it_once() -> None:
     """MLA: two ranks read what one has stored."""
     pools = [FakePool(Meter(wanted=3)), FakePool(Meter(wanted=1))]
     workers = [FakeWorker(rank, 0, pool) for rank, pool in enumerate(pools)]
     work = plan_of(ranks=2, chunks=3)
     effort = Effort(hash_threads=3, digests_at_once=3, chunks_per_request=1)
-    proof = prove(workers, FakeHttp(wanted=3), work, effort=effort, sources=[0])
+    proof = await prove(workers, FakeHttp(wanted=3), work, effort=effort, sources=[0])
     assert proof.order == [(0, "source"), (0, "destination"), (1, "destination")]
     assert {record.ours for record in proof.digests.values()} == {digests_of(work.plans[0].source)}
     assert [len(pool.hashed) for pool in pools] == [3, 0]
 
 
-def test_a_leg_that_failed_says_why_and_is_not_asked_for_again() -> None:
+@pytest.mark.asyncio
+async def test_a_leg_that_failed_says_why_and_is_not_asked_for_again() -> None:
     pool, work = FakePool(Meter(wanted=1)), plan_of(ranks=1, chunks=6)
     failing = frozenset(work.plans[0].source.block_ids)
     http = FakeHttp(wanted=2, failing=failing)
     effort = Effort(hash_threads=1, digests_at_once=2, chunks_per_request=1)
-    proof = prove([FakeWorker(0, 0, pool)], http, work, effort=effort, sources=[0])
+    proof = await prove([FakeWorker(0, 0, pool)], http, work, effort=effort, sources=[0])
     source, destination = proof.digests[0, "source"], proof.digests[0, "destination"]
     assert source.outcome is Outcome.UNKNOWN
     assert source.reason == "HTTP 500; --no-http switches the cross-check off"
@@ -315,25 +325,30 @@ def test_a_leg_that_failed_says_why_and_is_not_asked_for_again() -> None:
     assert sum(bool(failing & set(ids)) for ids in http.asked) <= 3
 
 
-def test_without_http_nothing_is_hashed() -> None:
+@pytest.mark.asyncio
+async def test_without_http_nothing_is_hashed() -> None:
     pool, work = FakePool(Meter(wanted=1)), plan_of(ranks=1, chunks=2)
     effort = Effort(hash_threads=1, digests_at_once=2, chunks_per_request=1)
-    proof = prove([FakeWorker(0, 0, pool)], None, work, effort=effort, sources=[0])
+    proof = await prove([FakeWorker(0, 0, pool)], None, work, effort=effort, sources=[0])
     assert proof.digests == {}
     assert pool.hashed == []
     assert proof.evidence[0].content == proof.sources[0].content
     assert proof.evidence[0].content.kind is EvidenceKind.MATCH
 
 
-def test_a_warm_run_hashes_the_destination_alone() -> None:
+@pytest.mark.asyncio
+async def test_a_warm_run_hashes_the_destination_alone() -> None:
     pool, work = FakePool(Meter(wanted=2)), plan_of(ranks=1, chunks=4)
     effort = Effort(hash_threads=2, digests_at_once=2, chunks_per_request=1)
-    proof = prove([FakeWorker(0, 0, pool)], FakeHttp(wanted=2), work, effort=effort, sources=[])
+    proof = await prove(
+        [FakeWorker(0, 0, pool)], FakeHttp(wanted=2), work, effort=effort, sources=[]
+    )
     assert proof.order == [(0, "destination")]
     assert proof.digests[0, "destination"].ours == digests_of(work.plans[0].destination)
 
 
-def test_an_error_while_hashing_ends_the_server_s_digests_too() -> None:
+@pytest.mark.asyncio
+async def test_an_error_while_hashing_ends_the_server_s_digests_too() -> None:
     class Broken(FakePool):
         def chunk_digest(self, block_ids: Sequence[int]) -> str:
             raise RuntimeError("broken")
@@ -342,4 +357,4 @@ def test_an_error_while_hashing_ends_the_server_s_digests_too() -> None:
     effort = Effort(hash_threads=2, digests_at_once=2, chunks_per_request=1)
     workers = [FakeWorker(0, 0, Broken(Meter(wanted=1)))]
     with pytest.raises(RuntimeError, match="broken"):
-        prove(workers, http, work, effort=effort, sources=[0])
+        await prove(workers, http, work, effort=effort, sources=[0])
