@@ -136,9 +136,9 @@ def _latency_lines(result: RunResult) -> list[Line]:
 
 def _bounded_text(summary: LatencySummary) -> str:
     """Say how many of the latencies are only known to be longer than what was counted."""
-    kinds = ((summary.censored, "without an answer"), (summary.clamped, "over an hour"))
+    kinds = ((summary.censored, "without a usable answer"), (summary.clamped, "over an hour"))
     told = ", ".join(f"{count} {what}" for count, what in kinds if count)
-    return f"  ({told}: they took longer than counted)" if told else ""
+    return f"  ({told}: each took at least that long)" if told else ""
 
 
 def _rate_lines(result: RunResult) -> list[Line]:

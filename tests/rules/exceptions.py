@@ -71,7 +71,6 @@ UNTESTED: list[str] = [
 ]
 DEAD_NAMES: list[str] = [
     "benchserver/scenarios/ping/scenario.py::Ping",
-    "benchserver/stats/latency.py::LatencySeries.add_censored",
     "benchserver/stats/measures.py::Measures.merge",
 ]
 ASKED_KINDS: list[str] = []
@@ -79,7 +78,6 @@ LOOPS_STARTED: Measured = {
     "tests/benchserver/client/test_discovery.py": 15,
     "tests/benchserver/client/test_http.py": 9,
     "tests/benchserver/client/test_zmq.py": 1,
-    "tests/benchserver/scenarios/test_proof.py": 1,
     "tests/benchserver/test_clock.py": 1,
     "tests/benchserver/test_tasks.py": 19,
     "tests/gpu/test_events_gpu.py": 3,

@@ -14,7 +14,7 @@ def trip(name: str, latency_ns: int, outcome: Outcome = Outcome.OK) -> TripRecor
     return TripRecord(name=name, outcome=outcome, began_ns=7, ended_ns=7 + latency_ns, answer=1)
 
 
-def test_each_operation_has_a_series_and_failures_are_in_none() -> None:
+def test_each_operation_has_a_series_and_silence_counts_as_long_as_it_was_waited_for() -> None:
     measures = Measures(SERIES)
     trips = (trip("GET_CHUNK_SIZE", 2 * MS), trip("PING", 3 * MS), trip("PING", 5 * MS))
     count(RoundRecord(number=0, chunk_tokens=256, trips=trips), measures)
@@ -24,5 +24,6 @@ def test_each_operation_has_a_series_and_failures_are_in_none() -> None:
     assert sizes is not None
     assert pings is not None
     assert (sizes.count, sizes.max_ms) == (1, 2.0)
-    assert (pings.count, pings.min_ms, pings.max_ms) == (2, 3.0, 5.0)
+    assert (pings.count, pings.min_ms, pings.max_ms) == (3, 3.0, 900.0)
+    assert (sizes.censored, pings.censored) == (0, 1)
     assert measures.attempted == 4
