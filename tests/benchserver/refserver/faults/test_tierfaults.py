@@ -235,8 +235,8 @@ async def test_a_stalled_tier_holds_up_its_own_lookup_alone() -> None:
         stage.switch("tier_stall:3s")
         await store(stage)
         assert await stage.lookup("a") is VOID
-        for _ in range(20):
-            await asyncio.sleep(0)
+        for _ in range(3):
+            await idle()
             assert await stage.call(Op.PING, None) is True
             assert await stage.call(Op.QUERY_PREFETCH_STATUS, "a") is VOID
         assert clock.asked_ns == [3 * NS_PER_S]
@@ -255,11 +255,9 @@ async def test_whoever_gives_up_a_stalled_lookup_leaves_nothing(stalled: str) ->
         stage.switch(f"tier_stall:3s{stalled}")
         await store(stage)
         assert await stage.lookup("a") is VOID
-        for _ in range(20):
-            await asyncio.sleep(0)
+        await idle()
         await stage.call(Op.END_SESSION, "a")
-        for _ in range(20):
-            await asyncio.sleep(0)
+        await idle()
         assert stage.locks() == left(stage) == 0
         stage.switch()
         assert await look(stage) == 2

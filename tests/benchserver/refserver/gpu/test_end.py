@@ -206,12 +206,16 @@ async def test_a_bug_in_a_handler_is_seen_and_ends_nothing(monkeypatch: pytest.M
 
 @pytest.mark.asyncio
 async def test_a_copier_whose_thread_is_stuck_says_so() -> None:
-    release, left_s = threading.Event(), [1e9]
+    begun, release, left_s = threading.Event(), threading.Event(), [1e9]
+
+    def stuck() -> bool:
+        begun.set()
+        return release.wait(WITHIN_S)
 
     copier = Copier(1, name="refserver-test", left_s=lambda: left_s[0])
     assert copier.is_idle
-    task = asyncio.ensure_future(copier.run(release.wait, WITHIN_S))
-    await asyncio.sleep(0.01)
+    task = asyncio.ensure_future(copier.run(stuck))
+    assert await asyncio.to_thread(begun.wait, WITHIN_S)
     assert not copier.is_idle
     task.cancel()
     assert not (await asyncio.wait([task], timeout=0.05))[0]

@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from benchserver.clock import NS_PER_S
+from benchserver.clock import NS_PER_S, idle
 from benchserver.refserver.gpu import instance as cudainstance
 from benchserver.refserver.gpu.instance import CudaInstance
 from benchserver.refserver.gpu.runtime import MAX_HASHERS, CudaRuntime
@@ -179,7 +179,7 @@ async def test_digests_wait_for_what_is_under_way_and_no_longer_than_the_server_
     stream.busy = True
     # Each has a thread of its own to wait in, or none: all others are served.
     waiting = [asyncio.ensure_future(digest()) for _ in range(2 * MAX_HASHERS)]
-    await asyncio.sleep(0.01)
+    await idle()
     other = core.registry.mapped[1]
     assert isinstance(other, CudaInstance)
     assert await asyncio.wait_for(other.digests(lambda layers, _, size: size, [1], 2), WITHIN_S)
@@ -196,7 +196,7 @@ async def test_stores_that_never_end_keep_nobody_else_waiting(client: Client) ->
         assert (await client.store(chr(ord("A") + number), 0)).ok
     late = [asyncio.ensure_future(coroutine) for coroutine in client.stage.later]
     client.stage.later.clear()
-    await asyncio.sleep(0.01)
+    await idle()
     assert (await client.store("a", 1)).ok
     await asyncio.wait_for(client.settle(), WITHIN_S)
     assert client.counts().write_locked == 40 * 2
@@ -207,19 +207,20 @@ async def test_stores_that_never_end_keep_nobody_else_waiting(client: Client) ->
 
 @pytest.mark.asyncio
 async def test_a_call_that_is_stuck_in_cuda_keeps_nobody_else_waiting(client: Client) -> None:
-    release = threading.Event()
+    begun, release = threading.Event(), threading.Event()
 
     stream = client.streams[0]
     plainly = stream.wait_for
 
     def stuck(handle: bytes) -> None:
+        begun.set()
         assert release.wait(WITHIN_S)
         plainly(handle)
 
     stream.wait_for = stuck  # type: ignore[method-assign]
     names = [chr(ord("A") + number) for number in range(40)]
     stores = [asyncio.ensure_future(client.store(name, 0)) for name in names]
-    await asyncio.sleep(0.01)
+    assert await asyncio.to_thread(begun.wait, WITHIN_S)
     assert (await asyncio.wait_for(client.store("a", 1), WITHIN_S)).ok
     await client.settle()
     release.set()

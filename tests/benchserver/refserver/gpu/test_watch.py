@@ -113,8 +113,7 @@ async def test_a_thread_that_is_stuck_in_cuda_is_given_up() -> None:
     left_s = [math.inf]
     watcher = Watcher(threading.Event(), lambda: left_s[0])
     waiting = asyncio.ensure_future(watcher.ended(stuck))
-    while not begun.is_set():  # noqa: ASYNC110 - a thread sets it
-        await asyncio.sleep(0.001)
+    assert await asyncio.to_thread(begun.wait, WITHIN_S)
     waiting.cancel()
     assert not (await asyncio.wait([waiting], timeout=0.05))[0]
     left_s[0] = 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -35,9 +36,6 @@ from tests.faultstage import FROM, SHAPE, Stage, empty_stage, key
 pytestmark = pytest.mark.torch
 
 
-POLL_S = 0.001
-
-
 class Memory:
     """What a runtime maps."""
 
@@ -56,6 +54,7 @@ class Runtime(CudaRuntime):
         self.memory = memory
         self.opened: list[Any] = []
         self.unmapped: list[Any] = []
+        self.one_more = threading.Semaphore(0)
 
     def load(self, arena: Any) -> str:
         return "" if self.opened else "L1 is not pinned"
@@ -74,14 +73,13 @@ class Runtime(CudaRuntime):
     def unmap(self, memory: Any) -> None:
         super().unmap(memory)
         self.unmapped.append(memory)
+        self.one_more.release()
 
 
 async def all_unmapped(runtime: Runtime, count: int) -> None:
     """Wait until so many were unmapped, which is done beside the event loop."""
-    for _ in range(round(WITHIN_S / POLL_S)):
-        if len(runtime.unmapped) >= count:
-            break
-        await asyncio.sleep(POLL_S)
+    while len(runtime.unmapped) < count:
+        assert await asyncio.to_thread(runtime.one_more.acquire, timeout=WITHIN_S)
     assert len(runtime.unmapped) == count
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from benchserver.clock import idle
 from benchserver.refserver.core import Core
 from benchserver.refserver.objectkey import ObjectKey
 from benchserver.refserver.ops.engine import EngineOps
@@ -79,8 +80,7 @@ async def stage(tier: Gated) -> AsyncIterator[Stage]:
 
 async def waiting(call: Awaitable[Any]) -> asyncio.Future[Any]:
     future = asyncio.ensure_future(call)
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await idle()
     assert not future.done()
     return future
 

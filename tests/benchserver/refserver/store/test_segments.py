@@ -54,6 +54,8 @@ def test_others_read_what_was_written_also_after_the_name_is_gone(made: int) -> 
 def test_opening_a_pipe_of_that_name_does_not_wait() -> None:
     os.mkfifo(PATH)
     try:
-        os.close(open_segment(NAME))
+        descriptor = open_segment(NAME)
+        assert os.readlink(f"/proc/self/fd/{descriptor}") == str(PATH)
+        os.close(descriptor)
     finally:
         PATH.unlink()

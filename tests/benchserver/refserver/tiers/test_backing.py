@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 import pytest_asyncio
 
-from benchserver.clock import VirtualClock
+from benchserver.clock import VirtualClock, idle
 from benchserver.refserver.config import L2Write
 from benchserver.refserver.journal import Journal
 from benchserver.refserver.objectkey import ObjectKey
@@ -152,8 +152,7 @@ async def test_a_cancelled_lookup_keeps_no_lock_and_no_reservation(stage: Stage)
     stage.cache.clear(force=True, now_ns=0)
     stage.tier.stuck = {KEYS[4]}
     look = asyncio.ensure_future(stage.look())
-    for _ in range(50):
-        await asyncio.sleep(0)
+    await idle()
     assert stage.held > 0
     look.cancel()
     await asyncio.gather(look, return_exceptions=True)
@@ -304,8 +303,7 @@ async def test_a_store_waits_for_the_write_back_that_makes_its_room() -> None:
         await stage.store(KEYS[:2])
         stage.tier.gate = asyncio.Event()
         late = asyncio.ensure_future(stage.store(KEYS[2:3]))
-        for _ in range(20):
-            await asyncio.sleep(0)
+        await idle()
         assert not late.done()
         # Found in L1 as long as no tier has it.
         assert stage.cache.has(KEYS[0])

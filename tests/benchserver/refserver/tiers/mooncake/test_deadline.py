@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from benchserver.clock import idle
 from benchserver.refserver.tiers.mooncake.deadline import within
 from benchserver.refserver.tiers.tier import TierError
 
@@ -43,21 +44,23 @@ async def test_late_work_is_cancelled_and_has_ended() -> None:
 
 @pytest.mark.asyncio
 async def test_a_cancelled_caller_waits_for_the_end_of_the_work() -> None:
-    ended = []
+    began, may_end, ended = asyncio.Event(), asyncio.Event(), []
 
     async def stubborn() -> None:
+        began.set()
         try:
             await asyncio.sleep(60)
         finally:
-            await asyncio.sleep(0.01)
+            await may_end.wait()
             ended.append(1)
 
     task = asyncio.ensure_future(within(60, "it", stubborn()))
-    for _ in range(3):
-        await asyncio.sleep(0)
+    await began.wait()
     for _ in range(2):
         task.cancel()
-        await asyncio.sleep(0)
+        await idle()
+        assert not task.done()
+    may_end.set()
     await asyncio.wait((task,))
     assert task.cancelled()
     assert ended

@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from benchserver.refserver.tiers.config import MooncakeConfig
-from benchserver.refserver.tiers.framing import FIXED_BYTES
+from benchserver.refserver.tiers.framing import FIXED_BYTES, header_bytes
+from benchserver.refserver.tiers.keyname import key_bytes
 from benchserver.refserver.tiers.mooncake import tier as mooncake
 from benchserver.refserver.tiers.mooncake.codes import meaning_of
 from benchserver.refserver.tiers.tier import Tier, TierError, TierMissError
@@ -28,6 +29,7 @@ from tests.benchserver.refserver.tiers.mooncake.opening import opened
 pytestmark = pytest.mark.usefixtures("leak_free")
 
 
+HEADER = header_bytes(key_bytes(key(1)))
 SIZE = 5000
 
 
@@ -44,6 +46,8 @@ async def test_the_tier_conforms(check: Check, config: MooncakeConfig) -> None:
 
 
 DAMAGE = ["flip 0", "flip 11", "flip 15", "flip 23", "flip 24", f"flip {FIXED_BYTES}"]
+DAMAGE += [f"flip {HEADER}", f"flip {HEADER + SIZE - 1}"]
+DAMAGE += ["cut 0", "cut 10", f"cut {HEADER}", f"cut {HEADER + SIZE - 1}", "-703"]
 
 
 @pytest.mark.asyncio
