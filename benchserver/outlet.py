@@ -158,6 +158,13 @@ class Outlet(io.TextIOBase):
             self._thread.join(_JOIN_S)
         return f"nobody read it, {self._lost} lines are lost" if self._lost else ""
 
+    def ended_within(self, seconds: float) -> bool:
+        """Tell whether nothing more will be written, after `drain`; wait at most so long for it."""
+        if self._thread is None:
+            return True
+        self._thread.join(max(0.0, seconds))
+        return not self._thread.is_alive()
+
     def _start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="outlet", daemon=True)
         try:

@@ -27,6 +27,9 @@ from benchserver.result import RunResult
 READER_WITHIN_S = 5.0
 """How long a FIFO may wait for its reader before the run, and a reader may stop after it."""
 
+_LAST_WRITE_S = 1.0
+"""How long a write that was given up may take to notice that its reader is gone."""
+
 _LOOK_S = 0.05
 _NO_SUCH_PLACE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 _MAX_REPORT_BYTES = 1 << 30
@@ -99,8 +102,14 @@ class StreamDestination:
             raise _cannot_write(self._path, reason)
 
     def close(self) -> None:
-        """Let the reader see the end."""
-        if self._descriptor >= 0:
+        """Let the reader see the end.
+
+        What is still written to stays open until the process ends: its number could be given to
+        another file, which would then get the rest.
+        """
+        if self._descriptor < 0:
+            return
+        if self._outlet.ended_within(self._seconds_left(_LAST_WRITE_S)):
             os.close(self._descriptor)
             self._descriptor = -1
 

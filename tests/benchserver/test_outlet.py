@@ -63,6 +63,17 @@ def test_a_stopped_reader_stops_nobody(pipe: tuple[int, int]) -> None:
     assert outlet.drain(LONG_S) == "nobody reads it, 7 bytes are lost"
 
 
+def test_who_waits_for_the_last_write_knows_when_it_ends(pipe: tuple[int, int]) -> None:
+    size = fill(pipe[1])
+    outlet = outlet_to(pipe[1])
+    assert outlet.ended_within(0.0)  # nothing was begun
+    outlet.line("RESULT")
+    assert outlet.drain(0.05)
+    assert not outlet.ended_within(0.01)
+    assert read(pipe[0], size + 7).endswith(b"RESULT\n")
+    assert outlet.ended_within(LONG_S)
+
+
 def test_a_signal_shortens_the_wait_for_a_reader(pipe: tuple[int, int]) -> None:
     fill(pipe[1])
     outlet = outlet_to(pipe[1])

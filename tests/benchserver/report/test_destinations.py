@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import stat
@@ -139,6 +140,38 @@ def test_a_reader_that_stops_or_leaves(tmp_path: Path, monkeypatch: pytest.Monke
         other.write(b"x")
     destination.close()
     other.close()
+
+
+def open_numbers(path: Path) -> set[int]:
+    """Return the descriptors of this process that lead to a file."""
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            if os.readlink(f"/proc/self/fd/{name}") == str(path):
+                found.add(int(name))
+    return found
+
+
+def test_a_descriptor_that_is_still_written_to_keeps_its_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the next file that is opened got the rest of the report."""
+    monkeypatch.setattr(destinations, "READER_WITHIN_S", 0.1)
+    monkeypatch.setattr(destinations, "_LAST_WRITE_S", 0.1)
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    destination = opened(tmp_path / "pipe")
+    (number,) = open_numbers(tmp_path / "pipe") - {reader}
+    try:
+        with pytest.raises(FatalError, match="nobody reads it"):
+            destination.write(b"x" * (1 << 20))
+        destination.close()
+        assert open_numbers(tmp_path / "pipe") == {reader, number}
+    finally:
+        os.close(reader)
+        monkeypatch.setattr(destinations, "_LAST_WRITE_S", 30.0)
+        destination.close()
+    assert open_numbers(tmp_path / "pipe") == set()
 
 
 def test_descriptors_by_their_names() -> None:
