@@ -15,7 +15,7 @@ from benchserver.refserver.copier import Copier
 from benchserver.refserver.gpu.copies import tensor_over
 from benchserver.refserver.gpu.instance import CudaInstance
 from benchserver.refserver.gpu.runtime import CudaRuntime
-from benchserver.refserver.gpu.stream import Landing, check_event_handle
+from benchserver.refserver.gpu.stream import Submitted, check_event_handle
 from benchserver.refserver.gpu.work import DeviceWork
 from benchserver.refserver.pages.layout import layout_of
 from benchserver.refserver.pages.transfer import word_of
@@ -60,10 +60,10 @@ class HostStream:
             raise RefusalError("the event that the request carries cannot be opened")
         self.waited.append(handle)
 
-    def record(self, kept: object = None) -> Landing:
+    def record(self, kept: object = None) -> Submitted:
         self.recorded += 1
         handle = self.recorded.to_bytes(64, "big")
-        return Landing(HostEvent(lambda: not self.busy), handle, kept)
+        return Submitted(HostEvent(lambda: not self.busy), handle, kept)
 
     def is_idle(self) -> bool:
         return not self.busy

@@ -21,7 +21,7 @@ from benchserver.refserver.sessions import Scope, Session, Sessions
 from benchserver.refserver.store.arena import Arena
 from benchserver.refserver.store.cache import Cache
 from benchserver.refserver.store.hashing import ROOT, ChunkNamer
-from benchserver.refserver.store.slots import Reservation, Slot
+from benchserver.refserver.store.slots import ObjectSlot, Reservation
 from benchserver.refserver.tiers.backing import Backing
 from protocol.keys import CacheKey, model_name_problem
 
@@ -64,7 +64,7 @@ class Core:
             return await self.backing.reserve(keys, group_bytes)
         return self.cache.reserve(keys, group_bytes, self.clock.now_ns())
 
-    def commit(self, slots: Sequence[Slot]) -> None:
+    def commit(self, slots: Sequence[ObjectSlot]) -> None:
         """Make written slots visible, and hand them to the tiers."""
         self.cache.commit(slots)
         if self.backing is not None:

@@ -19,7 +19,7 @@ from benchserver.refserver.defaults import (
 
 MAX_SECONDS = 366 * 86_400
 MAX_CHUNK_TOKENS = 1 << 20
-"""A chunk of a million tokens is nobody's."""
+"""A million tokens: no model is served with such chunks."""
 
 _NO_RUN = NotReplayed("a server makes no run")
 

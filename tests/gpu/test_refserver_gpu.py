@@ -20,8 +20,8 @@ from benchserver.refserver.gpu.driver import OpenHandles
 from benchserver.refserver.gpu.memory import ClientMemory, check_descriptor
 from benchserver.refserver.gpu.stream import (
     CudaStream,
-    Landing,
     Streams,
+    Submitted,
     check_event_handle,
     wait_until,
 )
@@ -98,9 +98,9 @@ class Rig:
         ]
 
 
-def landed(landing: Landing) -> None:
-    assert wait_until(landing.is_done, stopping=threading.Event(), within_ns=DONE_WITHIN_NS)
-    assert len(landing.handle) == 64
+def landed(submitted: Submitted) -> None:
+    assert wait_until(submitted.is_done, stopping=threading.Event(), within_ns=DONE_WITHIN_NS)
+    assert len(submitted.handle) == 64
 
 
 def make_rig(shape: tuple[int, ...], layers: int, arena: Arena) -> Rig:
@@ -289,10 +289,10 @@ def test_a_stuck_stream_holds_up_no_other_client_and_no_digest(
     # A STORE behind it is submitted without waiting.
     ids = [list(range(1, 17))] * 2
     started_s = time.monotonic()
-    landing = stuck.work.submit_store(EVENT, stuck.copies(ids))
+    submitted = stuck.work.submit_store(EVENT, stuck.copies(ids))
     assert time.monotonic() - started_s < 1
-    assert not landing.is_done()
-    landed(landing)
+    assert not submitted.is_done()
+    landed(submitted)
 
 
 def test_an_allocation_knows_its_size_from_any_of_its_addresses() -> None:

@@ -97,7 +97,7 @@ Alter = Callable[[Call, Any], Any]
 def after(alter: Alter, wanted: Callable[[Any], bool]) -> Act:
     """Return an act that alters results, or what they stand for, once the handler is done.
 
-    Calls whose result is not wanted are none that the fault is meant for.
+    The fault is not meant for calls whose result is not wanted.
     """
 
     async def hooked(call: Call) -> Any:

@@ -100,5 +100,5 @@ def json_map() -> Mapping[str, Any]:
     """Return that body as an object of JSON; raises BadRequestError for anything else."""
     document = json_body()
     if not isinstance(document, dict):
-        raise unprocessable("the body is no JSON object")
+        raise unprocessable("the body is not a JSON object")
     return document

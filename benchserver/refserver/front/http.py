@@ -170,7 +170,7 @@ class HttpServer:
     async def _clear(self, _request: web.Request) -> web.Response:
         asked = json_body() if body() else {}
         if asked is not None and not isinstance(asked, dict):
-            raise unprocessable("the body is no JSON object")
+            raise unprocessable("the body is not a JSON object")
         tier, force = (asked or {}).get("tier", "l1"), (asked or {}).get("force", False)
         objects.check_tier(tier)
         if not isinstance(force, bool):

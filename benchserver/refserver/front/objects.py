@@ -54,7 +54,7 @@ class Deletion:
 def parse_deletion(body: Any) -> Deletion:
     """Return what a decoded body asks for; raises BadRequestError with 422 or 400."""
     if not isinstance(body, dict):
-        raise unprocessable("the body is no JSON object")
+        raise unprocessable("the body is not a JSON object")
     keys, tier = body.get("keys"), body.get("tier", "l2")
     force, adapter = body.get("force", False), body.get("adapter")
     if not isinstance(keys, list) or not all(isinstance(key, dict) for key in keys):

@@ -22,7 +22,7 @@ from benchserver.refserver.copier import Copier
 from benchserver.refserver.gpu.device import drop_frames, refusing
 from benchserver.refserver.gpu.memory import CudaDescriptor
 from benchserver.refserver.gpu.runtime import CudaRuntime
-from benchserver.refserver.gpu.stream import MAX_OPENED_EVENTS, Landing, check_event_handle
+from benchserver.refserver.gpu.stream import MAX_OPENED_EVENTS, Submitted, check_event_handle
 from benchserver.refserver.gpu.work import BUSY, DeviceWork
 from benchserver.refserver.instance import Blocks, Digest, Pending, Transfer
 from benchserver.refserver.liveness import Liveness
@@ -47,7 +47,7 @@ _STAYS_MAPPED = (
     "no client's stream waits for an event that does not complete"
 )
 
-Submit = Callable[[bytes, Sequence[ObjectCopy]], Landing]
+Submit = Callable[[bytes, Sequence[ObjectCopy]], Submitted]
 
 
 class CudaInstance:
@@ -93,7 +93,7 @@ class CudaInstance:
         return handle
 
     async def store(self, event: bytes, copies: Sequence[ObjectCopy]) -> Transfer:
-        """Submit copies of pages into chunk objects; of none, the event has completed already."""
+        """Submit copies of pages into chunk objects; without any, the event is complete already."""
         if not copies:
             return await self._done()
         return await self._submitted(self._work.submit_store, event, copies)
@@ -110,19 +110,19 @@ class CudaInstance:
         with ExitStack() as failed:
             self.uses.begin()
             failed.callback(self.uses.end)
-            landing = await self.thread.run(submit, event, copies)
+            submitted = await self.thread.run(submit, event, copies)
             failed.pop_all()
         return Transfer(
-            answer=TransferResult(event=landing.handle, ok=True),
-            pending=Pending(is_done=landing.is_done, release=self.uses.end),
+            answer=TransferResult(event=submitted.handle, ok=True),
+            pending=Pending(is_done=submitted.is_done, release=self.uses.end),
         )
 
     async def _done(self) -> Transfer:
         """Return a transfer that is done already, with an event that has completed."""
         with self.uses.in_use():
-            landing = await self.thread.run(self._work.submit_nothing)
-            await self._until(landing.is_done)
-        return Transfer(answer=TransferResult(event=landing.handle, ok=True))
+            submitted = await self.thread.run(self._work.submit_nothing)
+            await self._until(submitted.is_done)
+        return Transfer(answer=TransferResult(event=submitted.handle, ok=True))
 
     async def digests(
         self, digest: Digest[T], block_ids: Sequence[int], blocks_per_chunk: int

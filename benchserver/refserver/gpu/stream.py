@@ -38,7 +38,7 @@ TORCH_STREAMS = 32
 """torch has so many streams a device, and gives them out in turns, in use or not."""
 
 
-class Landing:
+class Submitted:
     """Work that was submitted: `handle` is the event behind it, for the client.
 
     `kept` is what must live until it is done.
@@ -72,7 +72,7 @@ class Stream(Protocol):
         """Let the stream wait for a client's event; RefusalError if it cannot be opened."""
         ...
 
-    def record(self, kept: object = None) -> Landing:
+    def record(self, kept: object = None) -> Submitted:
         """Return the end of all that was submitted so far."""
         ...
 
@@ -168,7 +168,7 @@ class CudaStream:
             self._stream.wait_event(event)
         self._opened.append(event)
 
-    def record(self, kept: object = None) -> Landing:
+    def record(self, kept: object = None) -> Submitted:
         """Return the end of all that was submitted to the current stream so far."""
         import torch
 
@@ -180,7 +180,7 @@ class CudaStream:
         self._streams.exported.append(event)
         if first:
             mark.note()
-        return Landing(event, handle, kept)
+        return Submitted(event, handle, kept)
 
     def is_idle(self) -> bool:
         """Tell whether all that was submitted is done; RefusalError if the device failed."""

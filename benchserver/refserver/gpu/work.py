@@ -27,7 +27,7 @@ from benchserver.refserver.gpu.copies import (
     write_blocks,
 )
 from benchserver.refserver.gpu.device import refusing
-from benchserver.refserver.gpu.stream import Landing, Stream, wait_until
+from benchserver.refserver.gpu.stream import Stream, Submitted, wait_until
 from benchserver.refserver.instance import Digest
 from benchserver.refserver.pages.layout import AXES, Format, KvLayout
 from benchserver.refserver.pages.transfer import ObjectCopy, Pages, word_of
@@ -102,7 +102,7 @@ class DeviceWork:
         """Tell whether all that was submitted is done; RefusalError if the device failed."""
         return self._stream.is_idle()
 
-    def submit_store(self, event: bytes, copies: Sequence[ObjectCopy]) -> Landing:
+    def submit_store(self, event: bytes, copies: Sequence[ObjectCopy]) -> Submitted:
         """Submit copies of pages into chunk objects, behind a client's event.
 
         Returns before they are done.  Raises RefusalError if nothing was submitted, or the device
@@ -110,11 +110,11 @@ class DeviceWork:
         """
         return self._submit(event, copies, store_batch)
 
-    def submit_retrieve(self, event: bytes, copies: Sequence[ObjectCopy]) -> Landing:
+    def submit_retrieve(self, event: bytes, copies: Sequence[ObjectCopy]) -> Submitted:
         """Submit copies of chunk objects into pages, as `submit_store` does."""
         return self._submit(event, copies, retrieve_batch)
 
-    def _submit(self, event: bytes, copies: Sequence[ObjectCopy], move: Move) -> Landing:
+    def _submit(self, event: bytes, copies: Sequence[ObjectCopy], move: Move) -> Submitted:
         import torch
 
         batches, table = cut_into_batches(self._layout, copies, self._batch_bytes)
@@ -129,12 +129,12 @@ class DeviceWork:
                 self._stream.wait_for(event)
                 for batch in batches:
                     move(self._pages[batch.group], batch, ids, staging)
-                landing = self._stream.record((copies, ids))
+                submitted = self._stream.record((copies, ids))
                 landed = True
             finally:
                 if not landed:
                     self._kept.append((copies, ids))  # some of the work may be under way
-            return landing
+            return submitted
 
     def _staging_of(self, nbytes: int) -> Tensor:
         import torch
@@ -165,7 +165,7 @@ class DeviceWork:
                             gather(pages, ids, objects)
                         scatter(replace(pages, parts=scratch), ids, objects, skip)
 
-    def submit_nothing(self) -> Landing:
+    def submit_nothing(self) -> Submitted:
         """Return the end of no work at all, which waits for no other."""
         with refusing("an event on the GPU"), self._stream.beside():
             return self._stream.record()
@@ -191,7 +191,7 @@ class DeviceWork:
     def hashed(self, digest: Digest[T], block_ids: Sequence[int], blocks_per_chunk: int) -> T:
         """Return what a digest makes of the layers; any thread may call.
 
-        All that was submitted must be done, or this is of what transfers have left by then.
+        Call it when all transfers are done: it does not wait for them.
         """
         with refusing("digests of GPU memory"), self._stream.beside():
             return digest(self._hashed_layers(), block_ids, blocks_per_chunk)

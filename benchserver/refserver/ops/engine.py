@@ -18,12 +18,11 @@ from benchserver.refserver.objectkey import ObjectKey
 from benchserver.refserver.refusal import RefusalError, refused_registration
 from benchserver.refserver.registry import EngineInstance, parse_engine_instance
 from benchserver.refserver.store.arena import Arena
-from benchserver.refserver.store.slots import Slot
+from benchserver.refserver.store.slots import ObjectSlot
 from protocol.errors import RemoteProtocolError
 from protocol.inline.tensor import InlineTensor
 from protocol.keys import CacheKey
-from protocol.messages import VOID, PoolInfo, RetrievePlan, StorePlan
-from protocol.messages import Slot as WireSlot
+from protocol.messages import VOID, PoolInfo, RetrievePlan, Slot, StorePlan
 from protocol.ops import Op
 from protocol.values import clip
 
@@ -40,7 +39,7 @@ class _TransferId:
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    slots: tuple[Slot, ...]
+    slots: tuple[ObjectSlot, ...]
     deadline_ns: int
 
 
@@ -159,7 +158,7 @@ class EngineOps:
         if reservation.refused:
             core.journal.line(f"COMMIT_STORE {clip(key.request_id)}: no room, nothing is stored")
         slots = reservation.only_slots()
-        ended: Callable[[Sequence[Slot]], None] = core.cache.abort
+        ended: Callable[[Sequence[ObjectSlot]], None] = core.cache.abort
         try:
             indices = [index for index, _ in reservation.slots]
             if not all(_fits(tensors, index, instance) for index in indices):
@@ -210,13 +209,13 @@ class EngineOps:
         return instance
 
 
-def _slots_of(entry: _Open | None) -> tuple[Slot, ...]:
+def _slots_of(entry: _Open | None) -> tuple[ObjectSlot, ...]:
     return entry.slots if entry is not None else ()
 
 
-def _wire_slots(slots: Sequence[Slot], instance: EngineInstance) -> tuple[WireSlot, ...]:
+def _wire_slots(slots: Sequence[ObjectSlot], instance: EngineInstance) -> tuple[Slot, ...]:
     return tuple(
-        WireSlot(offset=slot.offset, length=slot.nbytes, shape=instance.shape, dtype=instance.dtype)
+        Slot(offset=slot.offset, length=slot.nbytes, shape=instance.shape, dtype=instance.dtype)
         for slot in slots
     )
 
@@ -228,13 +227,15 @@ def _fits(tensors: Sequence[InlineTensor], index: int, instance: EngineInstance)
     return (tensor.shape, tensor.dtype) == (instance.shape, instance.dtype)
 
 
-def _write_slots(arena: Arena, slots: Sequence[Slot], chunks: Sequence[bytes | memoryview]) -> None:
+def _write_slots(
+    arena: Arena, slots: Sequence[ObjectSlot], chunks: Sequence[bytes | memoryview]
+) -> None:
     for slot, chunk in zip(slots, chunks, strict=True):
         arena.view(slot.offset, slot.nbytes)[:] = np.frombuffer(chunk, dtype=np.uint8)
 
 
 def _tensors_of(
-    arena: Arena, slots: Sequence[Slot], instance: EngineInstance
+    arena: Arena, slots: Sequence[ObjectSlot], instance: EngineInstance
 ) -> list[InlineTensor]:
     """Return stored chunks as inline tensors over the arena's own memory."""
     return [

@@ -15,7 +15,7 @@ from benchserver.refserver.pages.block_ids import ChunkIds
 from benchserver.refserver.pages.layout import KvLayout
 from benchserver.refserver.pages.transfer import ObjectCopy
 from benchserver.refserver.refusal import RefusalError
-from benchserver.refserver.store.slots import Slot
+from benchserver.refserver.store.slots import ObjectSlot
 from protocol.keys import CacheKey
 from protocol.messages import TransferResult
 from protocol.ops import Op
@@ -76,7 +76,7 @@ class MappedOps:
             return await self._fill(instance, event, pairs_stored)
 
     async def _fill(
-        self, instance: Instance, event: bytes, pairs: Sequence[tuple[Slot, ChunkIds]]
+        self, instance: Instance, event: bytes, pairs: Sequence[tuple[ObjectSlot, ChunkIds]]
     ) -> TransferResult:
         """Copy pages into reserved slots and commit them, or abort them all."""
         slots = [slot for slot, _ in pairs]
@@ -122,7 +122,7 @@ class MappedOps:
     def _copies_back(
         self,
         layout: KvLayout,
-        slots: Sequence[Slot],
+        slots: Sequence[ObjectSlot],
         chunks: Sequence[ChunkIds],
         skip_tokens: int,
     ) -> list[ObjectCopy]:
@@ -134,7 +134,7 @@ class MappedOps:
             copies.append(self._copy(slot, chunks[chunk], skip[slot.key.group]))
         return copies
 
-    def _copy(self, slot: Slot, ids: ChunkIds, skip_blocks: int = 0) -> ObjectCopy:
+    def _copy(self, slot: ObjectSlot, ids: ChunkIds, skip_blocks: int = 0) -> ObjectCopy:
         """Return the copy of one object; `ids` are those of its whole chunk."""
         return ObjectCopy(
             group=slot.key.group,

@@ -14,7 +14,7 @@ from benchserver.refserver.core import Core
 from benchserver.refserver.gpu.stream import DONE_WITHIN_NS
 from benchserver.refserver.instance import Pending
 from benchserver.refserver.refusal import RefusalError
-from benchserver.refserver.store.slots import Slot
+from benchserver.refserver.store.slots import ObjectSlot
 
 _STUCK_POLL_NS = NS_PER_S
 
@@ -25,7 +25,7 @@ class PendingTransfers:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    async def end_store(self, pending: Pending, slots: Sequence[Slot]) -> None:
+    async def end_store(self, pending: Pending, slots: Sequence[ObjectSlot]) -> None:
         """Commit what was stored, or drop it; its memory stays taken until the device is done."""
         cache, landed = self._core.cache, False
         try:

@@ -8,8 +8,8 @@ head lie side by side (vLLM on CPU): they are moved as heads of twice the size.
 
 The real server puts all kernel groups of a chunk into one object unless it was started with
 `--separate-object-groups`, which makes one for each size of sliding window (0.5.6).  Ours are
-always separate, one a kernel group, and clients see the same: all of a chunk is there, or it is no
-hit.  `sw_size_tokens` is accepted and ignored: every object holds its chunk's whole range of
+always separate, one a kernel group, and clients see the same: all of a chunk is there, or there is
+no hit.  `sw_size_tokens` is accepted and ignored: every object holds its chunk's whole range of
 tokens.
 """
 

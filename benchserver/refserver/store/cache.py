@@ -32,7 +32,7 @@ from benchserver.refserver.defaults import (
 from benchserver.refserver.objectkey import ObjectKey
 from benchserver.refserver.store.counters import CacheCounts, CacheTotals
 from benchserver.refserver.store.freelist import NO_ROOM, FreeList, aligned
-from benchserver.refserver.store.slots import Reservation, Slot
+from benchserver.refserver.store.slots import ObjectSlot, Reservation
 
 READ_LOCK_TTL_NS = DEFAULT_L1_READ_TTL_S * NS_PER_S
 WRITE_TTL_NS = DEFAULT_L1_WRITE_TTL_S * NS_PER_S
@@ -55,12 +55,12 @@ class Cache:
         self.policy = policy or CachePolicy()
         self._totals = CacheTotals()
         self._space = FreeList(capacity_bytes)
-        self._stored: OrderedDict[ObjectKey, Slot] = OrderedDict()
-        self._reserved: dict[ObjectKey, Slot] = {}
-        self._write_back: Callable[[Slot], None] | None = None
-        self._leaving: set[Slot] = set()
+        self._stored: OrderedDict[ObjectKey, ObjectSlot] = OrderedDict()
+        self._reserved: dict[ObjectKey, ObjectSlot] = {}
+        self._write_back: Callable[[ObjectSlot], None] | None = None
+        self._leaving: set[ObjectSlot] = set()
 
-    def before_eviction(self, write_back: Callable[[Slot], None]) -> None:
+    def before_eviction(self, write_back: Callable[[ObjectSlot], None]) -> None:
         """Hand every object that is to be evicted, and that no tier has, to a function first.
 
         The object is pinned until `written_back` is called for it.
@@ -94,13 +94,13 @@ class Cache:
             return Reservation(slots=(), refused=True)
         deadline_ns = now_ns + self.policy.write_ttl_ns
         slots = [
-            Slot(key=key, offset=offset, nbytes=nbytes, deadline_ns=deadline_ns)
+            ObjectSlot(key=key, offset=offset, nbytes=nbytes, deadline_ns=deadline_ns)
             for key, offset, nbytes in zip(wanted, offsets, sizes, strict=True)
         ]
         self._reserved.update({slot.key: slot for slot in slots})
         return Reservation(slots=tuple(zip(wanted.values(), slots, strict=True)))
 
-    def commit(self, slots: Sequence[Slot], *, backed: bool = False) -> None:
+    def commit(self, slots: Sequence[ObjectSlot], *, backed: bool = False) -> None:
         """End writes: what is still reserved becomes visible, the newest of all.
 
         `backed`: a tier has these objects already.
@@ -114,7 +114,7 @@ class Cache:
                 self._count(stored_objects=1, stored_bytes=slot.nbytes)
             self._end_write(slot)
 
-    def abort(self, slots: Iterable[Slot]) -> None:
+    def abort(self, slots: Iterable[ObjectSlot]) -> None:
         """End writes that came to nothing: their reservations are gone."""
         for slot in slots:
             if self._reserved.get(slot.key) is slot:
@@ -151,7 +151,7 @@ class Cache:
             if slot is not None:
                 slot.read_locks = max(0, slot.locks_at(now_ns) - count)
 
-    def begin_read(self, keys: Sequence[ObjectKey], now_ns: int) -> tuple[Slot, ...] | None:
+    def begin_read(self, keys: Sequence[ObjectKey], now_ns: int) -> tuple[ObjectSlot, ...] | None:
         """Turn one lock of each object into a running read.
 
         Returns None if any object is missing or not locked; one lock of each of the others is
@@ -173,18 +173,18 @@ class Cache:
         """Tell whether an object is stored."""
         return key in self._stored
 
-    def hold(self, slots: Iterable[Slot]) -> None:
+    def hold(self, slots: Iterable[ObjectSlot]) -> None:
         """Begin reads that need no lock, of slots that were just committed."""
         for slot in slots:
             slot.readers += 1
 
-    def end_read(self, slots: Iterable[Slot]) -> None:
+    def end_read(self, slots: Iterable[ObjectSlot]) -> None:
         """End running reads."""
         for slot in slots:
             slot.readers -= 1
             self._free_if_unused(slot)
 
-    def written_back(self, slot: Slot, *, backed: bool, now_ns: int) -> None:
+    def written_back(self, slot: ObjectSlot, *, backed: bool, now_ns: int) -> None:
         """End the write-back of an object: it is evicted now, unless somebody holds it.
 
         `backed` False: no tier took it.  It is evicted all the same, for a tier that fails must
@@ -198,7 +198,7 @@ class Cache:
         elif not slot.is_held_at(now_ns):
             self._evict_one(slot)
 
-    def unbacked(self) -> tuple[Slot, ...]:
+    def unbacked(self) -> tuple[ObjectSlot, ...]:
         """Return the stored objects that no tier has and none is being given, oldest first."""
         stored = self._stored.values()
         return tuple(slot for slot in stored if not slot.backed and slot not in self._leaving)
@@ -302,7 +302,7 @@ class Cache:
                 self._leaving.add(slot)
                 self._write_back(slot)
 
-    def _evict_one(self, slot: Slot) -> None:
+    def _evict_one(self, slot: ObjectSlot) -> None:
         self._count(evicted_objects=1, evicted_bytes=slot.nbytes)
         self._drop(slot)
 
@@ -310,17 +310,17 @@ class Cache:
         counted = {name: getattr(self._totals, name) + n for name, n in more.items()}
         self._totals = replace(self._totals, **counted)
 
-    def _drop(self, slot: Slot) -> None:
+    def _drop(self, slot: ObjectSlot) -> None:
         for held in (self._stored, self._reserved):
             if held.get(slot.key) is slot:
                 del held[slot.key]
         slot.dropped = True
         self._free_if_unused(slot)
 
-    def _end_write(self, slot: Slot) -> None:
+    def _end_write(self, slot: ObjectSlot) -> None:
         slot.writing = False
         self._free_if_unused(slot)
 
-    def _free_if_unused(self, slot: Slot) -> None:
+    def _free_if_unused(self, slot: ObjectSlot) -> None:
         if slot.dropped and not slot.writing and not slot.readers:
             self._space.give(slot.offset, slot.nbytes)

@@ -8,7 +8,7 @@ from benchserver.refserver.objectkey import ObjectKey
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Slot:
+class ObjectSlot:
     """One object's place in the arena and who holds it there."""
 
     key: ObjectKey
@@ -40,10 +40,10 @@ class Reservation:
     none yet, and write-backs under way may still make room.
     """
 
-    slots: tuple[tuple[int, Slot], ...]
+    slots: tuple[tuple[int, ObjectSlot], ...]
     refused: bool = False
     pending: bool = False
 
-    def only_slots(self) -> tuple[Slot, ...]:
+    def only_slots(self) -> tuple[ObjectSlot, ...]:
         """Return the slots without their positions."""
         return tuple(slot for _, slot in self.slots)

@@ -7,7 +7,7 @@ wholly read is never committed.
 `through`: every stored object is written at once, in the background.  `evict`: an object is
 written when L1 wants its memory, first come, first served; it is found in L1 until every tier has
 it or has refused it, and the store that wants the memory waits for it, `ROOM_WITHIN_S` at most.
-What only L1 has is written when the server stops.  What no tier takes is told and evicted.
+What only L1 has is written when the server stops.  What no tier takes is logged, and evicted.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from benchserver.refserver.journal import Journal
 from benchserver.refserver.objectkey import ObjectKey
 from benchserver.refserver.store.arena import Arena
 from benchserver.refserver.store.cache import Cache
-from benchserver.refserver.store.slots import Reservation, Slot
+from benchserver.refserver.store.slots import ObjectSlot, Reservation
 from benchserver.refserver.tiers.tier import Tier, TierError
 
-Row = Sequence[ObjectKey]
+ObjectRow = Sequence[ObjectKey]
 """The objects of one chunk: of each KV rank, one a kernel group."""
 
 ROOM_WITHIN_S = 5
 """How long a store waits for write-backs; then it is refused, as one that finds L1 full."""
 
 FINISH_WITHIN_S = 30
-"""How long the end of the server waits for the tiers; what they do not have by then is told."""
+"""How long the end of the server waits for the tiers; what they do not have by then is logged."""
 
 WRITE_BACKS_AT_ONCE = 8
 """More would only queue in the tiers, and a tier with a capacity counts all that queue at once."""
@@ -87,7 +87,7 @@ class Backing:
         """Return the counters as they are now."""
         return self._totals
 
-    def stored(self, slots: Sequence[Slot]) -> None:
+    def stored(self, slots: Sequence[ObjectSlot]) -> None:
         """Take note of committed slots: written through, they go to every tier from here on."""
         if self._write_through:
             for slot in slots:
@@ -106,7 +106,7 @@ class Backing:
             may_wait = await self._progress_within((deadline_ns - now_ns) / NS_PER_S)
 
     async def lock_prefix(
-        self, rows: Sequence[Row], *, group_bytes: Sequence[int], readers: int
+        self, rows: Sequence[ObjectRow], *, group_bytes: Sequence[int], readers: int
     ) -> int:
         """Lock the leading rows that L1 or a tier holds, promoting them; return how many.
 
@@ -131,10 +131,10 @@ class Backing:
         self._cache.touch([key for row in rows[:locked] for key in row])
         return locked
 
-    def _lock(self, rows: Sequence[Row], readers: int) -> int:
+    def _lock(self, rows: Sequence[ObjectRow], readers: int) -> int:
         return self._cache.lock_prefix(rows, readers=readers, now_ns=self._clock.now_ns())
 
-    async def _promote(self, row: Row, group_bytes: Sequence[int]) -> bool:
+    async def _promote(self, row: ObjectRow, group_bytes: Sequence[int]) -> bool:
         """Bring the row's missing objects into L1; tells whether all are there now."""
         missing = await self._missing(row)
         if not missing:
@@ -148,7 +148,7 @@ class Backing:
                         return True
         return False
 
-    async def _missing(self, row: Row) -> list[ObjectKey]:
+    async def _missing(self, row: ObjectRow) -> list[ObjectKey]:
         """Return the row's objects that L1 lacks, once nobody else is fetching one of them."""
         while True:
             missing = [key for key in row if not self._cache.has(key)]
@@ -200,7 +200,7 @@ class Backing:
                 self._cache.abort(slots)
         return whole
 
-    async def _read(self, tier: Tier, slot: Slot) -> None:
+    async def _read(self, tier: Tier, slot: ObjectSlot) -> None:
         data = self._arena.view(slot.offset, slot.nbytes).data
         await tier.read(slot.key, data, prefetch=True)
 
@@ -241,19 +241,19 @@ class Backing:
         self._writes.add(task)
         task.add_done_callback(self._writes.discard)
 
-    async def _write_at_once(self, slot: Slot) -> None:
+    async def _write_at_once(self, slot: ObjectSlot) -> None:
         """Write a held slot, and hold it no more."""
         try:
             slot.backed = await self._write(slot)
         finally:
             self._cache.end_read((slot,))
 
-    async def _write_last(self, slot: Slot) -> None:
+    async def _write_last(self, slot: ObjectSlot) -> None:
         """Write a held slot in its turn, and hold it no more."""
         async with self._turns:
             await self._write_at_once(slot)
 
-    async def _write_back(self, slot: Slot) -> None:
+    async def _write_back(self, slot: ObjectSlot) -> None:
         """Write a slot that is to be evicted, and evict it once a lookup finds it in a tier."""
         backed = False
         try:
@@ -268,7 +268,7 @@ class Backing:
                 self._progress.set_result(None)
                 self._progress = None
 
-    async def _write(self, slot: Slot) -> bool:
+    async def _write(self, slot: ObjectSlot) -> bool:
         """Write a slot to every tier; tells whether any has taken it."""
         writes = (self._write_to(tier, slot) for tier in self.tiers)
         # Cancelled, this returns when the last of them has let go of the memory.
@@ -278,7 +278,7 @@ class Backing:
                 raise error
         return any(results)
 
-    async def _write_to(self, tier: Tier, slot: Slot) -> bool:
+    async def _write_to(self, tier: Tier, slot: ObjectSlot) -> bool:
         try:
             await tier.write(slot.key, self._arena.view(slot.offset, slot.nbytes).data)
         except TierError as error:

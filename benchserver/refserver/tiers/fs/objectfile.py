@@ -50,7 +50,7 @@ class CorruptError(Exception):
         self.identity = identity
 
 
-class Landing(Enum):
+class Submitted(Enum):
     """What a write has done to the name that it writes to."""
 
     UNTOUCHED = "what was there before is there"
@@ -64,7 +64,7 @@ class NewFile:
 
     path: Path
     temporary: Path
-    landing: Landing = Landing.UNTOUCHED
+    submitted: Submitted = Submitted.UNTOUCHED
 
 
 def write_object(new: NewFile, encoded_key: bytes, data: memoryview) -> None:
@@ -78,12 +78,12 @@ def write_object(new: NewFile, encoded_key: bytes, data: memoryview) -> None:
         finally:
             os.close(descriptor)
         os.rename(new.temporary, new.path)
-        new.landing = Landing.LOST
+        new.submitted = Submitted.LOST
         sync_directory(new.path.parent)
-        new.landing = Landing.LANDED
+        new.submitted = Submitted.LANDED
     finally:
-        if new.landing is not Landing.LANDED:
-            renamed = new.landing is Landing.LOST
+        if new.submitted is not Submitted.LANDED:
+            renamed = new.submitted is Submitted.LOST
             with suppress(OSError):
                 os.unlink(new.path if renamed else new.temporary)
 

@@ -34,8 +34,8 @@ from benchserver.refserver.tiers.fs.keylocks import KeyLocks
 from benchserver.refserver.tiers.fs.objectfile import (
     CorruptError,
     FileIdentity,
-    Landing,
     NewFile,
+    Submitted,
     read_object,
     read_size,
     remove_if,
@@ -180,10 +180,10 @@ class FsTier:
         except OSError as error:
             raise TierError(f"{new.path}: {os_reason(error)}; not stored") from error
         finally:
-            if new.landing is Landing.LANDED:
+            if new.submitted is Submitted.LANDED:
                 size = header_bytes(encoded_key) + data.nbytes
                 self._index.put(name, size, size)
-            elif new.landing is Landing.LOST:
+            elif new.submitted is Submitted.LOST:
                 self._index.drop(name)
 
     async def _make_room(self, size: int) -> None:

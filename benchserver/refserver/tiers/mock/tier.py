@@ -44,8 +44,8 @@ from benchserver.refserver.tiers.tier import (
 )
 
 MAX_QUEUED_BYTES = 256 << 20
-"""Writes acknowledged and not yet through: a tenth of a second at usual throughput.  Whoever
-writes more waits, and queued data does not take the memory of all."""
+"""Writes acknowledged and not yet through: a tenth of a second at usual throughput.  A
+writer of more waits, and queued data does not take the memory of all."""
 
 COPY_THREADS = 2
 """More do not copy faster than the memory does."""

@@ -103,7 +103,7 @@ async def test_faults_of_the_start_are_listed_and_replaced() -> None:
         (b'{"faults": [1]}', "faults is [1], expected"),
         (b'{"faults": ["tier_lies@2"]}', "fault 'tier_lies@2': this server has no L2 tier"),
         (b"{}", "faults is None, expected"),
-        (b"[]", "the body is no JSON object"),
+        (b"[]", "the body is not a JSON object"),
         (b"", "the body is not JSON"),
         (b'{"faults": ["a\\nb"]}', r"fault 'a\nb': no such fault"),
     ],

@@ -36,8 +36,8 @@ def hashes(chunks: int) -> list[bytes]:
 @pytest.mark.parametrize(
     ("wrong", "status", "words"),
     [
-        ([], 422, "no JSON object"),
-        (None, 422, "no JSON object"),
+        ([], 422, "not a JSON object"),
+        (None, 422, "not a JSON object"),
         ({}, 422, "keys is None"),
         ({"keys": {}}, 422, "expected a list"),
         ({"keys": [1]}, 422, "expected a list of objects"),
@@ -209,7 +209,7 @@ async def test_l2_and_all_without_and_with_a_tier() -> None:
         (b'{"tier":"x"}', 422, {"detail": "tier is 'x', expected l1, l2 or all"}),
         (b'{"tier":NaN}', 422, {"detail": "tier is nan, expected l1, l2 or all"}),
         (b'{"force":1}', 422, {"detail": "force is 1, expected a bool"}),
-        (b"[]", 422, {"detail": "the body is no JSON object"}),
+        (b"[]", 422, {"detail": "the body is not a JSON object"}),
     ],
 )
 async def test_clear_answers_as_the_real_server(data: bytes, status: int, document: Any) -> None:

@@ -7,7 +7,7 @@ import pytest
 from benchserver.refserver.objectkey import ObjectKey
 from benchserver.refserver.store.cache import READ_LOCK_TTL_NS, WRITE_TTL_NS, Cache, CachePolicy
 from benchserver.refserver.store.freelist import ALIGN_BYTES
-from benchserver.refserver.store.slots import Reservation, Slot
+from benchserver.refserver.store.slots import ObjectSlot, Reservation
 
 
 def key(chunk: int, rank: int = 0, world_size: int = 1, salt: str = "") -> ObjectKey:
@@ -318,7 +318,7 @@ class WriteBack:
 
     def __init__(self, pages: int = 10) -> None:
         self.cache = cache_of(pages)
-        self.handed: list[Slot] = []
+        self.handed: list[ObjectSlot] = []
         self.cache.before_eviction(self.handed.append)
         store(self.cache, *range(pages))
 

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from benchserver.refserver.objectkey import ObjectKey
 from benchserver.refserver.store.cache import READ_LOCK_TTL_NS, WRITE_TTL_NS, Cache
 from benchserver.refserver.store.freelist import ALIGN_BYTES, aligned
-from benchserver.refserver.store.slots import Slot
+from benchserver.refserver.store.slots import ObjectSlot
 
 SIZES = (ALIGN_BYTES, 2 * ALIGN_BYTES + 1)
 """Of the two groups."""
@@ -33,11 +33,11 @@ class CacheModel(RuleBasedStateMachine):
         super().__init__()
         self.cache = Cache(PAGES * ALIGN_BYTES)
         self.now_ns = 0
-        self.stored: dict[ObjectKey, Slot] = {}
+        self.stored: dict[ObjectKey, ObjectSlot] = {}
         self.locks: dict[ObjectKey, tuple[int, int]] = {}
-        self.writing: list[Slot] = []
-        self.reading: list[tuple[Slot, ...]] = []
-        self.leaving: list[Slot] = []
+        self.writing: list[ObjectSlot] = []
+        self.reading: list[tuple[ObjectSlot, ...]] = []
+        self.leaving: list[ObjectSlot] = []
         self.gone = 0
 
     def locks_of(self, key: ObjectKey) -> int:
@@ -172,10 +172,10 @@ class WriteBackModel(CacheModel):
 
     def __init__(self) -> None:
         super().__init__()
-        self.backed: set[Slot] = set()
+        self.backed: set[ObjectSlot] = set()
         self.cache.before_eviction(self.hand_over)
 
-    def hand_over(self, slot: Slot) -> None:
+    def hand_over(self, slot: ObjectSlot) -> None:
         assert slot not in self.backed, "written twice"
         assert slot not in self.leaving
         self.leaving.append(slot)

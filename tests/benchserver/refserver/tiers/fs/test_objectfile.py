@@ -12,8 +12,8 @@ from benchserver.refserver.tiers.fs import objectfile
 from benchserver.refserver.tiers.fs.objectfile import (
     CorruptError,
     FileIdentity,
-    Landing,
     NewFile,
+    Submitted,
     read_object,
     read_size,
     remove_if,
@@ -34,7 +34,7 @@ def new_file(folder: Path) -> NewFile:
 def written(folder: Path) -> Path:
     new = new_file(folder)
     write_object(new, KEY, DATA)
-    assert new.landing is Landing.LANDED
+    assert new.submitted is Submitted.LANDED
     return new.path
 
 
@@ -65,7 +65,7 @@ def test_a_write_that_fails_before_its_name_leaves_the_old_object(
         patched.setattr(os, call, fail)
         with pytest.raises(OSError, match="planted"):
             write_object(new, KEY, memoryview(b"other"))
-    assert new.landing is Landing.UNTOUCHED
+    assert new.submitted is Submitted.UNTOUCHED
     assert list(tmp_path.iterdir()) == [path]
     assert path.read_bytes() == header_of(KEY, DATA) + DATA
 
@@ -77,7 +77,7 @@ def test_a_name_that_may_not_last_is_taken_back(
     monkeypatch.setattr(objectfile, "sync_directory", fail)
     with pytest.raises(OSError, match="planted"):
         write_object(new, KEY, DATA)
-    assert new.landing is Landing.LOST
+    assert new.submitted is Submitted.LOST
     assert not list(tmp_path.iterdir())
 
 
