@@ -239,21 +239,18 @@ async def store_with(rig: Rig, request: OpenRequest, event: bytes) -> None:
     await in_thread(rig.executor, lambda: rig.pool.wait_event(landed, timeout_ns=CALL_WITHIN_NS))
 
 
-def play(server: Urls, scene: Callable[[Rig, int], Coroutine[Any, Any, Outcome]]) -> Outcome:
-    """Run a scene with a seed that no cache has seen."""
-
-    async def main() -> Outcome:
-        seed = secrets.randbits(40)
-        async with rigged(server, seed) as rig:
-            outcome = await scene(rig, seed)
-            assert not rig.surprises
-            return outcome
-
-    return asyncio.run(main())
+async def play(server: Urls, scene: Callable[[Rig, int], Coroutine[Any, Any, Outcome]]) -> Outcome:
+    """Return the outcome of a scene with a seed that no cache has seen."""
+    seed = secrets.randbits(40)
+    async with rigged(server, seed) as rig:
+        outcome = await scene(rig, seed)
+        assert not rig.surprises
+        return outcome
 
 
-def test_what_is_written_late_is_what_is_stored(gpu_server: Urls) -> None:
-    outcome = play(gpu_server, lambda rig, seed: write_late(rig, seed, early_event=False))
+@pytest.mark.asyncio
+async def test_what_is_written_late_is_what_is_stored(gpu_server: Urls) -> None:
+    outcome = await play(gpu_server, lambda rig, seed: write_late(rig, seed, early_event=False))
     assert outcome.as_new.kind is EvidenceKind.MATCH, outcome
     assert outcome.as_old.kind is EvidenceKind.MISMATCH, outcome
     # The server did wait: STORE has landed only after the sleep.
@@ -261,48 +258,53 @@ def test_what_is_written_late_is_what_is_stored(gpu_server: Urls) -> None:
     assert outcome.replied_ns <= outcome.stored_ns
 
 
-def test_without_its_event_the_late_writer_is_seen_to_lose(gpu_server: Urls) -> None:
-    outcome = play(gpu_server, lambda rig, seed: write_late(rig, seed, early_event=True))
+@pytest.mark.asyncio
+async def test_without_its_event_the_late_writer_is_seen_to_lose(gpu_server: Urls) -> None:
+    outcome = await play(gpu_server, lambda rig, seed: write_late(rig, seed, early_event=True))
     assert outcome.fill_was_pending, "STORE ended after the fill: there was no race to see"
     # Old bytes, or none at all: 0.5.6 on torch's kernels stores what its staging buffer held.
     assert outcome.as_new.kind is EvidenceKind.MISMATCH, outcome
 
 
-def test_without_its_event_the_embedded_server_stores_the_old_bytes(embedded_gpu: Urls) -> None:
-    outcome = play(embedded_gpu, lambda rig, seed: write_late(rig, seed, early_event=True))
+@pytest.mark.asyncio
+async def test_without_its_event_the_embedded_server_stores_the_old_bytes(
+    embedded_gpu: Urls,
+) -> None:
+    outcome = await play(embedded_gpu, lambda rig, seed: write_late(rig, seed, early_event=True))
     assert outcome.as_new.first is not None
     assert "old" in outcome.as_new.first.owner
     assert outcome.as_old.kind is EvidenceKind.MATCH, outcome
 
 
-def test_the_embedded_server_replies_before_the_data_has_landed(embedded_gpu: Urls) -> None:
-    outcome = play(embedded_gpu, lambda rig, seed: write_late(rig, seed, early_event=False))
+@pytest.mark.asyncio
+async def test_the_embedded_server_replies_before_the_data_has_landed(embedded_gpu: Urls) -> None:
+    outcome = await play(embedded_gpu, lambda rig, seed: write_late(rig, seed, early_event=False))
     assert outcome.replied_ns < SLEEP_AT_LEAST_NS < outcome.stored_ns, outcome
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize("event", [b"", b"stub_ipc_handle", bytes(64), b"\xff" * 64, bytes(81)])
-def test_a_store_without_a_true_event_is_never_answered(event: bytes, embedded_gpu: Urls) -> None:
-    async def main() -> None:
-        seed = secrets.randbits(40)
-        async with rigged(embedded_gpu, seed) as rig:
-            request, hits = await rig.open(sequence_tokens(seed, 1, TOKENS), "cold")
-            assert hits == 0
-            tables = [list(rig.plan.source.block_ids) for _ in SPEC.groups]
-            arguments = (rig.key(request), rig.instance_id, tables, event)
-            with pytest.raises(NoAnswerError):
-                await rig.rpc.call(Op.STORE, *arguments, timeout_ns=NS_PER_S)
-            assert (await rig.rpc.call(Op.NOOP)).result == "OK"
+async def test_a_store_without_a_true_event_is_never_answered(
+    event: bytes, embedded_gpu: Urls
+) -> None:
+    seed = secrets.randbits(40)
+    async with rigged(embedded_gpu, seed) as rig:
+        request, hits = await rig.open(sequence_tokens(seed, 1, TOKENS), "cold")
+        assert hits == 0
+        tables = [list(rig.plan.source.block_ids) for _ in SPEC.groups]
+        arguments = (rig.key(request), rig.instance_id, tables, event)
+        with pytest.raises(NoAnswerError):
+            await rig.rpc.call(Op.STORE, *arguments, timeout_ns=NS_PER_S)
+        assert (await rig.rpc.call(Op.NOOP)).result == "OK"
 
-    asyncio.run(main())
 
-
+@pytest.mark.asyncio
 @pytest.mark.parametrize("handle", [b"", b"stub_ipc_handle", bytes(64), b"\xff" * 64, bytes(65)])
-def test_an_answer_without_a_true_event_is_an_error(handle: bytes, embedded_gpu: Urls) -> None:
-    async def main() -> None:
-        seed = secrets.randbits(40)
-        async with rigged(embedded_gpu, seed) as rig:
-            with pytest.raises(EventError):
-                rig.pool.wait_event(handle, timeout_ns=NS_PER_S)
-            rig.pool.fill(rig.plan.source, range(rig.chunks))  # the pool still works
-
-    asyncio.run(main())
+async def test_an_answer_without_a_true_event_is_an_error(
+    handle: bytes, embedded_gpu: Urls
+) -> None:
+    seed = secrets.randbits(40)
+    async with rigged(embedded_gpu, seed) as rig:
+        with pytest.raises(EventError):
+            rig.pool.wait_event(handle, timeout_ns=NS_PER_S)
+        rig.pool.fill(rig.plan.source, range(rig.chunks))  # the pool still works

@@ -34,6 +34,8 @@ USED_ELSEWHERE: Mapping[str, str] = {
 LOOPS: Mapping[str, str] = {
     "tests/mitm/__main__.py": "a program of its own",
     "tests/mooncake/holder.py": "a program of its own",
+    "tests/tlsstage.py": "a loop in a thread of its own, beside tests that block",
+    "tests/real/goldensessions.py": "a part of scripts/record_golden, which a signal must end",
     "tests/benchserver/refserver/tiers/fs/killed_writer.py": "a program that tests kill",
 }
 """Files in tests/ that start event loops by asyncio.run."""
@@ -80,8 +82,5 @@ LOOPS_STARTED: Measured = {
     "tests/benchserver/client/test_zmq.py": 1,
     "tests/benchserver/test_clock.py": 1,
     "tests/benchserver/test_tasks.py": 19,
-    "tests/gpu/test_events_gpu.py": 3,
-    "tests/real/goldensessions.py": 1,
-    "tests/tlsstage.py": 1,
 }
 WRONG_PLACES: list[str] = []

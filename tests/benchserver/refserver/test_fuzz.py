@@ -134,4 +134,4 @@ async def test_every_request_is_answered_or_refused(
             except RefusalError:
                 continue
             incoming = Incoming(uid=b"u", op_frame=b"o", op=op, args=args)
-            codec.encode_reply(V056, incoming, result)
+            assert codec.encode_reply(V056, incoming, result)[0] == b"u"
