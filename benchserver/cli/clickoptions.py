@@ -10,7 +10,7 @@ import click
 
 from benchserver.cli.types import StrictFloat, StrictInt, Text
 from benchserver.options import kinds
-from benchserver.options.option import Option, Tables, variable_of
+from benchserver.options.option import Option, Table, Tables, variable_of
 
 _SERVICE_LINK = re.compile(r"(?:tcp|udp|sctp)://.*", re.DOTALL)
 
@@ -21,10 +21,9 @@ Callback = Callable[[click.Context, click.Parameter, Any], Any]
 class TableOption(click.Option):
     """An option that a row describes."""
 
-    def __init__(self, names: list[str], *, row: Option, heading: str, **attributes: Any) -> None:
-        """`heading`: the part of the help in which it stands."""
+    def __init__(self, names: list[str], *, row: Option, table: Table, **attributes: Any) -> None:
         self.row = row
-        self.heading = heading
+        self.table = table
         super().__init__(names, **attributes)
 
     def is_meant(self, value: str) -> bool:
@@ -52,7 +51,7 @@ def with_options(
                 attributes = _attributes(option, callback)
                 if not isinstance(option.kind, kinds.Action):
                     attributes["envvar"] = variable_of(option, table, command)
-                attributes |= {"row": option, "heading": table.title, "cls": TableOption}
+                attributes |= {"row": option, "table": table, "cls": TableOption}
                 function = click.option(option.name, option.key, **attributes)(function)
         return function
 

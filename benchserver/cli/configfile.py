@@ -5,7 +5,8 @@
     [serve]
     port = 5555
 
-Command line and environment win over it.  Unknown names are refused.
+Command line and environment win over it.  Unknown names are refused.  What all scenarios share
+(`rpc-url`, `json`, ...) is said once, for all of them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _MAX_BYTES = 1 << 20
 def load_config(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """Put the file's values into the context's defaults; a click callback."""
     if value is not None:
-        ctx.default_map = {**(ctx.default_map or {}), **_read(ctx, value)}
+        ctx.default_map = _lent(ctx.command, {**(ctx.default_map or {}), **_read(ctx, value)})
     return value
 
 
@@ -70,6 +71,19 @@ def _checked(command: click.Command, document: dict[str, Any], path: str) -> dic
                 raise click.BadParameter(f"{path}: {key} = {value!a}: {problem}")
             result[parameters[key].name or ""] = value
     return result
+
+
+def _lent(command: click.Command, values: dict[str, Any]) -> dict[str, Any]:
+    """Give the values of options that commands share to those below, where they say no other."""
+    for name, below in command.commands.items() if isinstance(command, click.Group) else ():
+        shared = {
+            option.row.key
+            for option in below.params
+            if isinstance(option, TableOption) and option.table.shared
+        }
+        lent = {key: value for key, value in values.items() if key in shared}
+        values = {**values, name: {**lent, **values.get(name, {})}}
+    return values
 
 
 def _problem(parameter: TableOption, value: Any) -> str:

@@ -98,7 +98,7 @@ def _write_options(
 ) -> None:
     sections: dict[str, list[tuple[str, str]]] = {}
     for parameter in command.get_params(ctx):
-        heading = parameter.heading if isinstance(parameter, TableOption) else _LAST
+        heading = parameter.table.title if isinstance(parameter, TableOption) else _LAST
         if (record := parameter.get_help_record(ctx)) is not None:
             sections.setdefault(heading, []).append(record)
     for heading, records in sections.items():

@@ -15,6 +15,7 @@ from benchserver.cli.selftest import selftest
 from benchserver.cli.serve import serve
 from benchserver.scenarios.baseline.command import COMMAND as BASELINE
 from benchserver.scenarios.command import Command
+from benchserver.scenarios.ping.command import COMMAND as PING
 
 
 @click.group(
@@ -30,7 +31,7 @@ def cli(ctx: click.Context, /, **options: Any) -> int:
     return 0 if ctx.invoked_subcommand is not None else play(BASELINE, ctx, options)
 
 
-SCENARIOS: tuple[Command[Any], ...] = ()
+SCENARIOS: tuple[Command[Any], ...] = (PING,)
 """Those with a command of their own."""
 
 for command in (*map(scenario_command, SCENARIOS), serve, selftest):

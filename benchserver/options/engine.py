@@ -47,6 +47,7 @@ ENGINE = Table(
             field="mode",
             kind=Choice(get_args(Mode)),
             default="gpu",
+            default_text="gpu; cpu with --embedded",
             help="Where the KV pools lie.",
             replay=Replayed(place=1, always=True),
         ),

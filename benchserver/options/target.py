@@ -27,8 +27,7 @@ TARGET = Table(
             field="http_url",
             kind=Text("URL"),
             default="http://localhost:8080",
-            help="The server's HTTP API, http:// or https://, for its release, the digests and "
-            "the residue audit.",
+            help="The server's HTTP API, http:// or https://: its release, its status, digests.",
             excluded_by="--embedded",
             replay=Replayed(place=90, always=True),
         ),
@@ -37,7 +36,7 @@ TARGET = Table(
             field="needs_http",
             report_key="cross_check",
             kind=Flag(gives=False),
-            help="Leave out the digest cross-check, and accept a server without HTTP.",
+            help="Accept a server without HTTP, and compare no digests.",
             replay=Replayed(place=72),
         ),
         Option(
@@ -95,8 +94,7 @@ TARGET = Table(
             name="--embedded",
             field="own_server",
             kind=Flag(),
-            help="Start the embedded server on free ports, and run against it; cpu mode, unless "
-            "--mode is given.",
+            help="Start the embedded server on free ports, and run against it.",
             replay=Replayed(place=80),
         ),
     ),

@@ -156,7 +156,9 @@ def _target_line(result: RunResult) -> Line:
     else:
         kind = f"LMCache MP server {server.version or server.release or '(release unknown)'}"
     engine = result.config.engine
-    memory = ", KV in GPU memory" if engine is not None and engine.mode == "gpu" else ""
+    if engine is None:
+        return Line(f"Target: {kind}")
+    memory = ", KV in GPU memory" if engine.mode == "gpu" else ""
     return Line(f"Target: {kind}, {server.transfer_mode or 'no transfer mode'} over "
                 f"{server.transport or 'no transport'}{memory}")  # fmt: skip
 

@@ -63,17 +63,13 @@ UNTESTED: list[str] = [
     "benchserver/cli/output.py",
     "benchserver/cli/play.py",
     "benchserver/cli/reports.py",
-    "benchserver/cli/scenario.py",
     "benchserver/client/connection.py",
     "benchserver/client/keys.py",
     "benchserver/client/names.py",
     "benchserver/client/transfer.py",
     "benchserver/kv/pool.py",
 ]
-DEAD_NAMES: list[str] = [
-    "benchserver/scenarios/ping/scenario.py::Ping",
-    "benchserver/stats/measures.py::Measures.merge",
-]
+DEAD_NAMES: list[str] = ["benchserver/stats/measures.py::Measures.merge"]
 ASKED_KINDS: list[str] = []
 LOOPS_STARTED: Measured = {
     "tests/benchserver/client/test_discovery.py": 15,

@@ -11,3 +11,11 @@ class PingConfig:
 
     count: int | None
     interval_s: float
+
+    @property
+    def units(self) -> int | None:
+        """Return how many rounds there will be; None: until somebody stops them."""
+        return self.count
+
+    def check(self) -> None:
+        """Find nothing wrong: its bounds are all there is to say."""

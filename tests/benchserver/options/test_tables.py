@@ -1,4 +1,4 @@
-"""The rows of `bench-server`: both ways between them and the configuration, and every output.
+"""The rows of all commands: both ways between them and the configuration, and every output.
 
 An option that is missing from an output fails here, and so does one planted in a table alone.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -16,10 +16,11 @@ import click
 import pytest
 
 from benchserver.cli.clickoptions import TableOption, with_options
-from benchserver.cli.main import cli
+from benchserver.cli.main import SCENARIOS, cli
 from benchserver.config.engine import Engine
 from benchserver.config.run import RunConfig
 from benchserver.config.target import Target
+from benchserver.options.engine import ENGINE
 from benchserver.options.kinds import Action, Choice, Flag, Text, Texts
 from benchserver.options.option import (
     NotReplayed,
@@ -33,38 +34,51 @@ from benchserver.refserver.options import SERVE
 from benchserver.report.files import json_bytes
 from benchserver.report.replay import replay_command
 from benchserver.result import RunResult
-from benchserver.scenarios.baseline.config import BaselineConfig
-from benchserver.scenarios.baseline.options import TABLES as BENCH
+from benchserver.scenarios.baseline.command import COMMAND as BASELINE
+from benchserver.scenarios.command import Command
 from benchserver.selftest.options import SELFTEST
 
 MakeConfig = Callable[..., RunConfig]
 GoodResult = Callable[..., RunResult]
 
-COMMANDS: list[tuple[str, Tables]] = [("", BENCH), ("serve", SERVE), ("selftest", SELFTEST)]
-PARTS = (Target, Engine, BaselineConfig)
-FIELDS = {field.name: get_type_hints(part)[field.name] for part in PARTS for field in fields(part)}
+PLAYED = (BASELINE, *SCENARIOS)
+COMMANDS: list[tuple[str, Tables]] = [
+    *((command.name, command.tables) for command in PLAYED),
+    ("serve", SERVE),
+    ("selftest", SELFTEST),
+]
+BENCH = BASELINE.tables
 ROWS = [row for row in options_in(BENCH) if row.field]
 
 
-def unset_fields(tables: Tables) -> set[str]:
+def fields_asked(command: Command[Any]) -> dict[str, Any]:
+    """Return the fields of what a scenario is asked, each with its type."""
+    engine = [Engine] if ENGINE in command.tables else []
+    parts: list[Any] = [Target, *engine, command.part()]
+    found = [(field.name, part) for part in parts for field in fields(part)]
+    assert len(found) == len(dict(found)), "two parts have a field of one name"
+    return {name: get_type_hints(part)[name] for name, part in found}
+
+
+def unset_fields(tables: Tables, known: Collection[str]) -> set[str]:
     """Return the fields that no row decides, and those that rows name and nobody has."""
-    decided = {row.field for row in options_in(tables)} | {
-        row.given_field for row in options_in(tables)
-    }
-    return (decided - {""}) ^ set(FIELDS)
+    rows = list(options_in(tables))
+    decided = {row.field for row in rows} | {row.given_field for row in rows}
+    return (decided - {""}) ^ set(known)
 
 
-def test_every_field_has_its_row_and_every_row_its_field() -> None:
-    assert unset_fields(BENCH) == set()
+@pytest.mark.parametrize("command", PLAYED, ids=lambda command: command.name)
+def test_every_field_has_its_row_and_every_row_its_field(command: Command[Any]) -> None:
+    assert unset_fields(command.tables, fields_asked(command)) == set()
 
 
 def test_a_planted_row_and_a_missing_one_are_seen() -> None:
-    target = BENCH[0]
+    target, known = BENCH[0], fields_asked(BASELINE)
     planted = replace(target.options[0], name="--planted", field="planted")
     more = replace(target, options=(*target.options, planted))
-    assert unset_fields((more, *BENCH[1:])) == {"planted"}
+    assert unset_fields((more, *BENCH[1:]), known) == {"planted"}
     fewer = replace(target, options=target.options[1:])
-    assert unset_fields((fewer, *BENCH[1:])) == {"rpc_url"}
+    assert unset_fields((fewer, *BENCH[1:]), known) == {"rpc_url"}
 
 
 @pytest.mark.parametrize(("command", "tables"), COMMANDS)
@@ -76,17 +90,28 @@ def test_rows_are_told_apart(command: str, tables: Tables) -> None:
     assert all(row.name.startswith("--") and row.help.rstrip().endswith((".", "]")) for row in rows)
 
 
-@pytest.mark.parametrize("row", [row for row in options_in(BENCH) if not row.field])
-def test_a_row_that_decides_no_field_says_why_no_replay_needs_it(row: Option) -> None:
-    assert isinstance(row.replay, NotReplayed)
-    assert len(row.replay.why) > 10
+@pytest.mark.parametrize("command", PLAYED, ids=lambda command: command.name)
+def test_a_row_that_decides_no_field_says_why_no_replay_needs_it(command: Command[Any]) -> None:
+    for row in options_in(command.tables):
+        if not row.field:
+            assert isinstance(row.replay, NotReplayed)
+            assert len(row.replay.why) > 10
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_words_are_those_of_the_fields_type(row: Option) -> None:
-    hint = FIELDS[row.field]
-    if isinstance(row.kind, Choice) and get_args(hint):
-        assert set(row.kind.words) == set(get_args(hint))
+@pytest.mark.parametrize("command", PLAYED, ids=lambda command: command.name)
+def test_words_are_those_of_the_fields_type(command: Command[Any]) -> None:
+    hints = fields_asked(command)
+    for row in options_in(command.tables):
+        if isinstance(row.kind, Choice) and get_args(hints.get(row.field)):
+            assert set(row.kind.words) == set(get_args(hints[row.field]))
+
+
+@pytest.mark.parametrize("command", PLAYED, ids=lambda command: command.name)
+def test_an_option_that_needs_or_excludes_another_names_one(command: Command[Any]) -> None:
+    names = {row.name for row in options_in(command.tables)}
+    for row in options_in(command.tables):
+        others = [row.excluded_by, row.needs[0] if row.needs else ""]
+        assert {other for other in others if other} <= names
 
 
 # Each output has every option
