@@ -67,7 +67,6 @@ UNTESTED: list[str] = [
     "benchserver/client/keys.py",
     "benchserver/client/names.py",
     "benchserver/client/transfer.py",
-    "benchserver/kv/pool.py",
 ]
 DEAD_NAMES: list[str] = ["benchserver/stats/measures.py::Measures.merge"]
 ASKED_KINDS: list[str] = []

@@ -77,8 +77,8 @@ class CudaEvents:
     def wait(self, handle: bytes, timeout_ns: int) -> None:
         """Return when the event has completed; what the stream does then comes after it.
 
-        Raises EventError for a handle that is none, cannot be opened, or whose event does not
-        complete in time.
+        Raises EventError if it is not the handle of an event, cannot be opened, or if the event
+        does not complete in time.
         """
         if len(handle) != EVENT_HANDLE_BYTES:
             raise EventError(

@@ -49,7 +49,7 @@ def test_owner_of_a_partly_written_page() -> None:
     page = page_of(pattern, DIGESTS[0], block=0)
     page[24:] = POISON_BYTE
     assert owner_of(pattern, page, 24) == "poison from byte 24 on: partly written"
-    # Poison that ends again is no partly written page.
+    # If the poison ends again, the page is not partly written.
     page[-1] = 0
     assert owner_of(pattern, page, 24) == "bytes of no page of this run"
 

@@ -25,7 +25,7 @@ KERNELS = "benchserver.kv.gpu.kernels"
 
 
 class Kernels:
-    """Stands for TritonContent: does its work on chunks of one block, but for one thing."""
+    """Stands for TritonContent: does its work on chunks of one block, except for one flaw."""
 
     flaw = ""
 

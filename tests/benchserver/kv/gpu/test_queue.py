@@ -60,5 +60,27 @@ def test_uploaded_numbers_are_a_copy() -> None:
     assert queue().upload((3, -1)).dtype == torch.int64
 
 
+class Stream:
+    """Notes how often it was waited for; its device may be in an error state."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.waits = 0
+        self._error = error
+
+    def synchronize(self) -> None:
+        self.waits += 1
+        if self._error is not None:
+            raise self._error
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError("CUDA error: an illegal memory access")])
+def test_what_is_under_way_is_waited_for_whatever_comes_of_it(error: Exception | None) -> None:
+    stream = Stream(error)
+    DeviceQueue("cuda:0", stream).finish()
+    assert stream.waits == 1
+
+
 def test_there_is_nothing_to_wait_for_on_the_cpu() -> None:
-    queue().finish()
+    on_cpu = queue()
+    on_cpu.finish()
+    assert on_cpu.stream is None

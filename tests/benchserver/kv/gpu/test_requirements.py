@@ -17,15 +17,25 @@ from benchserver.kv.gpu import requirements
 from benchserver.kv.gpu.requirements import require_cuda, require_device
 
 
-def fake_torch(monkeypatch: pytest.MonkeyPatch, *, built_for: str | None, usable: bool) -> None:
+def fake_torch(
+    monkeypatch: pytest.MonkeyPatch, *, built_for: str | None, usable: bool
+) -> list[str]:
+    """Put a torch there that is not; return what it will have been asked."""
+    asked: list[str] = []
+
+    def is_available() -> bool:
+        asked.append("is_available")
+        return usable
+
     module = ModuleType("torch")
     module.__spec__ = importlib.util.spec_from_loader("torch", None)
     vars(module).update(
         __version__="2.11.0",
         version=SimpleNamespace(cuda=built_for),
-        cuda=SimpleNamespace(is_available=lambda: usable),
+        cuda=SimpleNamespace(is_available=is_available),
     )
     monkeypatch.setitem(sys.modules, "torch", module)
+    return asked
 
 
 def test_without_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +122,7 @@ def test_with_a_torch_that_is_broken(
     assert "\n" not in str(raised.value)
 
 
-def test_a_torch_without_a_spec_is_looked_at_by_whoever_loads_it(
+def test_a_torch_without_a_spec_is_left_to_the_one_that_loads_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(requirements, "device_count", lambda: 1)
@@ -140,5 +150,6 @@ def test_the_driver_is_asked_beside_the_main_thread(monkeypatch: pytest.MonkeyPa
 
 def test_with_all_that_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requirements, "device_count", lambda: 1)
-    fake_torch(monkeypatch, built_for="13.0", usable=True)
+    asked = fake_torch(monkeypatch, built_for="13.0", usable=True)
     require_cuda()
+    assert asked == ["is_available"]

@@ -1,4 +1,4 @@
-"""Shared segments: unnamed but for a moment, fully allocated, and swept only when orphaned."""
+"""Shared segments: named only for a moment, fully allocated, and swept only when orphaned."""
 
 from __future__ import annotations
 
@@ -94,6 +94,11 @@ def test_unlink_of_a_name_that_another_took_away(segment: SharedSegment) -> None
     segment.link(NAME)
     (SHM_DIR / NAME).unlink()
     segment.unlink()
+    with segment.buffer as view:
+        view[0] = 1
+    segment.close()
+    with pytest.raises(ValueError, match="mmap closed"):
+        _ = segment.buffer
 
 
 def test_close_takes_the_name_even_with_a_view_open() -> None:

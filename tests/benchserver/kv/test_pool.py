@@ -8,8 +8,16 @@ from functools import partial
 
 import pytest
 
+from benchserver.kv.pool import WHOLE, shares
 from tests.pools import open_host, open_on_cpu
 from tests.poolsuite import PoolSuite
+
+
+def test_shares_take_every_layer_once() -> None:
+    for count in (1, 2, 5):
+        layers = [layer for first, step in shares(count) for layer in range(first, 7, step)]
+        assert sorted(layers) == list(range(7))
+    assert shares(1) == [WHOLE]
 
 
 @pytest.mark.usefixtures("leak_free")
@@ -32,7 +40,7 @@ class TestCudaPoolInTorchOperations(PoolSuite):
 class TestCudaPoolInKernels(PoolSuite):
     """The kernels as they are, run by Triton's interpreter.
 
-    Pages that are no whole words are no business of theirs: a pool of such uses both.
+    They take pages of whole words alone: a pool that has others too uses both.
     """
 
     open = staticmethod(partial(open_on_cpu, kernels="triton"))
