@@ -128,7 +128,7 @@ class PartialRecord(Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRecord(Step):
-    """What one rank's source blocks hold after all is done: nobody but we may write them."""
+    """What one rank's source blocks hold after all is done: only we may write them."""
 
     rank: int
     content: Evidence

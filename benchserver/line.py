@@ -1,4 +1,4 @@
-"""A line of output: a text and the name of its style, whoever prints it."""
+"""A line of output: a text and the name of its style.  How it is printed is not its concern."""
 
 from __future__ import annotations
 

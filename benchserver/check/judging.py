@@ -22,6 +22,14 @@ def judge(record: R, judges: Iterable[Judge[R]]) -> list[Finding]:
     return [finding for check, look in judges for finding in _findings(record, check, look)]
 
 
+def evaluated(check: Check, place: str, look: Callable[[], Finding]) -> Finding:
+    """Return what one look has found; `place` is what it looks at, if it fails itself."""
+    try:
+        return look()
+    except Exception as error:  # noqa: BLE001  whatever it is, nothing was looked at
+        return unproven(check, f"{place}: {broken_text(error)}")
+
+
 def _findings(record: R, check: Check, look: Callable[[R], list[Finding]]) -> list[Finding]:
     try:
         return look(record)

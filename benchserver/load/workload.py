@@ -25,7 +25,7 @@ def equal_chunk_tokens(seed: int, seq: int, num_tokens: int, chunk_tokens: int) 
 def chunked_tokens(seed: int, seq: int, num_tokens: int, chunk_tokens: int) -> list[int]:
     """Return the token ids of one sequence for a server with this chunk size.
 
-    As `sequence_tokens`, but that in sequences 0, 10, 20, ... the second chunk has the tokens of
+    As `sequence_tokens`, except that in sequences 0, 10, 20, ... the second chunk has the tokens of
     the first.  Behind another prefix it is another chunk, with other content; a server that names
     a chunk by its own tokens alone returns the wrong one.  A shorter request stays a prefix of a
     longer one.

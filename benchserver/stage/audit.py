@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from benchserver.check.judging import evaluated
 from benchserver.check.residue import RESIDUE, Residue, judge_residue, residue_of
 from benchserver.check.verdict import Ledger, unproven
 from benchserver.client.http import API_ERRORS, HttpApi
@@ -41,7 +44,7 @@ async def audit_residue(
         except API_ERRORS as error:
             ledger.add([unproven(RESIDUE, one_line(error))])
             return None
-    ledger.add([judge_residue(residue)])
+    ledger.add([evaluated(RESIDUE, "after the run", partial(judge_residue, residue))])
     if residue.foreign and not residue.clean:
         ledger.skip(
             RESIDUE,

@@ -7,8 +7,10 @@ API does not answer is judged by what it does alone, and that is said.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from benchserver.check.health import HEALTH, causes, explain, judge_health
+from benchserver.check.judging import evaluated
 from benchserver.check.residue import RESIDUE
 from benchserver.check.verdict import Finding, Ledger, Verdict, unproven
 from benchserver.client.http import API_ERRORS, HttpApi
@@ -145,7 +147,8 @@ class Condition:
             if read is None:
                 break
             status = read
-        self._ledger.add([judge_health(status.health, when)])
+        look = partial(judge_health, status.health, when)
+        self._ledger.add([evaluated(HEALTH, f"{when} the run", look)])
 
     async def _causes(self, ours: frozenset[int]) -> tuple[str, ...]:
         status = await self._http.status()

@@ -6,9 +6,11 @@ What comes over one of them that nobody waits for goes to the ledger.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from urllib.parse import urlsplit
 
-from benchserver.check.replies import judge_event
+from benchserver.check.judging import evaluated
+from benchserver.check.replies import REPLIES, judge_event
 from benchserver.check.verdict import Ledger
 from benchserver.client import discovery
 from benchserver.client.connection import Connection, Connector
@@ -77,7 +79,8 @@ class Connections:
                 return  # we were told to stop, and the server could not know
             alive_ns = NEVER_NS if self.alive is None else self.alive.answered_ns
             now_ns = self._clock.now_ns()
-            self._ledger.add([judge_event(event, rank, now_ns=now_ns, alive_ns=alive_ns)])
+            look = partial(judge_event, event, rank, now_ns=now_ns, alive_ns=alive_ns)
+            self._ledger.add([evaluated(REPLIES, f"rank={rank}", look)])
 
         return self._connector.open(dialect, observe)
 

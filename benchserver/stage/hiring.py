@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
-from benchserver.check.transport import judge_transport
+from benchserver.check.judging import evaluated
+from benchserver.check.transport import TRANSPORT, judge_transport
 from benchserver.check.verdict import Ledger, Verdict
 from benchserver.client import discovery
 from benchserver.client.http import API_ERRORS
@@ -70,7 +72,8 @@ class Hiring:
         force = await self._build(met, geometry, turns)
         await self._register(force, met)
         await met.condition.check_registered(force.instances)
-        finding = judge_transport(engine.require_transport, force.transports)
+        look = partial(judge_transport, engine.require_transport, force.transports)
+        finding = evaluated(TRANSPORT, "after registration", look)
         self._ledger.add([finding])
         if finding.verdict is not Verdict.VALID:
             raise FatalError(finding.text)

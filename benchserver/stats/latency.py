@@ -21,8 +21,8 @@ _NS_PER_US = 1000
 class LatencySummary:
     """Count, and milliseconds (from microsecond buckets of three digits).
 
-    `clamped` of them are longer than the histogram holds, `censored` had not ended when nobody
-    waited any more: both are at least what is counted, and so are the percentiles.
+    `clamped` of them are longer than the histogram holds, `censored` had not ended when
+    the wait for them was given up: both are at least what is counted, and so are the percentiles.
     """
 
     count: int
@@ -58,7 +58,7 @@ class LatencySeries:
         self._count += 1
 
     def add_censored(self, waited_ns: int) -> None:
-        """Count an operation that had not ended after so long, when nobody waited any more."""
+        """Count an operation that had not ended after so long, when the wait was given up."""
         self._censored += 1
         self.add(waited_ns)
 

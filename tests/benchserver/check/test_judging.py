@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchserver.check.judging import Judge, judge
+from benchserver.check.judging import Judge, evaluated, judge
 from benchserver.check.verdict import Check, Finding, Verdict, failed, passed
 
 FIRST = Check("first", "the first holds")
@@ -56,3 +56,16 @@ def test_a_check_that_raises_is_unknown_with_its_text_and_the_others_are_asked()
 def test_an_error_without_words_is_told_by_its_name() -> None:
     (finding,) = judge(Unit(), [(BROKEN, silent_about_it)])
     assert "the check itself failed, AssertionError at check/test_judging.py:" in finding.text
+
+
+def test_one_look_that_raises_is_unknown_at_its_place() -> None:
+    assert evaluated(FIRST, "rank=0", lambda: passed(FIRST)) == passed(FIRST)
+
+    def fails() -> Finding:
+        raise ZeroDivisionError("division by zero")
+
+    finding = evaluated(BROKEN, "rank=0", fails)
+    assert (finding.check, finding.verdict) == (BROKEN, Verdict.UNKNOWN)
+    assert finding.text.startswith(
+        "rank=0: the check itself failed, ZeroDivisionError: division by zero at "
+    )

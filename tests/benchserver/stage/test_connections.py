@@ -17,9 +17,10 @@ from benchserver.check.verdict import Ledger
 from benchserver.client.connection import NoAnswerError
 from benchserver.client.scripted import Answer, ScriptedConnector
 from benchserver.client.zmq import ZmqConnector
-from benchserver.clock import NS_PER_MS, NS_PER_S, RealClock, VirtualClock
+from benchserver.clock import NS_PER_MS, NS_PER_S, RealClock, VirtualClock, idle
 from benchserver.config.run import RunConfig
 from benchserver.errors import FatalError
+from benchserver.stage import connections
 from benchserver.stage.connections import Connections, reach_zmq
 from protocol.dialects import V056
 from protocol.ops import Op
@@ -124,3 +125,19 @@ async def test_a_port_at_which_nothing_listens_is_not(make_config: MakeConfig) -
         port = listening.getsockname()[1]
     with pytest.raises(FatalError, match=f"127.0.0.1:{port}"):
         await reach_zmq(make_config(rpc_url=f"tcp://127.0.0.1:{port}").target, RealClock())
+
+
+@pytest.mark.asyncio
+async def test_a_judgement_that_fails_itself_is_unknown_and_breaks_nothing(
+    reached: Reached, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any, **__: Any) -> Any:
+        raise KeyError("no such event")
+
+    monkeypatch.setattr(connections, "judge_event", broken)
+    reached.script[Op.NOOP] = Answer(result="OK", times=2)
+    await reached.connections.open(V056, rank=3).call(Op.NOOP)
+    await idle()
+    tally = reached.ledger.tallies[REPLIES]
+    assert (tally.failed, tally.unproven) == (0, 1)
+    assert tally.texts[0].startswith("rank=3: the check itself failed, KeyError: 'no such event'")
