@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from benchserver.client.connection import Connection
-from benchserver.client.handle_mode import HandleMode
 from benchserver.client.keys import KeyMaker
 from benchserver.client.lookups import LookupDesk
+from benchserver.client.mapped import MappedMode
 from benchserver.client.zmq import ZmqConnector
 from benchserver.clock import NS_PER_S, RealClock
 from benchserver.kv.blocks import Window, plan_blocks
@@ -49,7 +49,7 @@ class FailedError(Exception):
 class Client:
     """One rank, registered with one server."""
 
-    def __init__(self, seed: int, rpc: Connection, pool: HostPool, mode: HandleMode) -> None:
+    def __init__(self, seed: int, rpc: Connection, pool: HostPool, mode: MappedMode) -> None:
         self._seed = seed
         self._root = content_seed(seed, "")
         self._pool = pool
@@ -154,7 +154,7 @@ async def connected(server: Server, seed: int, nonce: str) -> AsyncIterator[Clie
         connector = ZmqConnector(server.urls.rpc_url, clock=RealClock(), timeout_ns=CALL_WITHIN_NS)
         cleanup.push_async_callback(connector.close)
         rpc = connector.open(V056, events.append)
-        mode = HandleMode(
+        mode = MappedMode(
             rpc,
             pool,
             SPEC,

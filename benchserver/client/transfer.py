@@ -1,7 +1,7 @@
 """What a transfer mode does for a worker: register, store and retrieve whole chunks.
 
-Two modes implement it: `handle_mode` (lmcache_driven, the server maps our memory) and
-`engine_mode` (engine_driven, we copy to and from the server's pool, or send bytes inline).
+Two modes implement it: `mapped` (lmcache_driven, the server maps our memory) and
+`engine` (engine_driven, we copy to and from the server's pool, or send bytes inline).
 """
 
 from __future__ import annotations

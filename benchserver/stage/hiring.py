@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from benchserver.check.judging import evaluated
 from benchserver.check.transport import TRANSPORT, judge_transport
 from benchserver.check.verdict import Ledger, Verdict
-from benchserver.client import discovery
+from benchserver.client.choice import check_groups, check_slots, choose_transfer
 from benchserver.client.http import API_ERRORS
 from benchserver.client.keys import KeyMaker
 from benchserver.client.lookups import LookupDesk
@@ -129,11 +129,11 @@ class Hiring:
         engine, spec, served = self._engine, self._engine.spec, ""
         with contextlib.suppress(*API_ERRORS):
             served = await met.http.transfer_mode()
-        discovery.check_groups(met.dialect, spec.text, {group.is_mla for group in spec.groups})
-        choice = discovery.choose_transfer(
+        check_groups(met.dialect, spec.text, {group.is_mla for group in spec.groups})
+        choice = choose_transfer(
             engine.transfer, served, len(spec.groups), met.dialect, gpu=engine.mode == "gpu"
         )
-        discovery.check_slots(choice, geometry.chunks)
+        check_slots(choice, geometry.chunks)
         return choice, served
 
     async def _register(self, force: Workforce, met: Met) -> None:

@@ -10,8 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from benchserver.client.connection import CallFailedError, Connection
-from benchserver.client.engine_mode import EngineMode
-from benchserver.client.handle_mode import HandleMode
+from benchserver.client.engine import EngineMode
+from benchserver.client.mapped import MappedMode
 from benchserver.client.transfer import TransferMode, dtype_hint
 from benchserver.client.worker import Worker, instance_id
 from benchserver.clock import NS_PER_S, Clock
@@ -176,7 +176,7 @@ class Workforce:
                 clock=self._clock,
                 executor=self._executor,
             )
-        return HandleMode(
+        return MappedMode(
             rpc,
             pool,
             engine.spec,

@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 
 from benchserver.client.connection import Connection, NoAnswerError
-from benchserver.client.handle_mode import HandleMode
 from benchserver.client.keys import KeyMaker
 from benchserver.client.lookups import LookupDesk, OpenRequest
+from benchserver.client.mapped import MappedMode
 from benchserver.client.zmq import ZmqConnector
 from benchserver.clock import NS_PER_S, RealClock
 from benchserver.kv.blocks import BlockPlan, plan_blocks
@@ -61,7 +61,7 @@ class Rig:
 
     rpc: Connection
     pool: Any
-    mode: HandleMode
+    mode: MappedMode
     desk: LookupDesk
     keys: KeyMaker
     executor: ThreadPoolExecutor
@@ -123,7 +123,7 @@ async def rigged(server: Urls, seed: int) -> AsyncIterator[Rig]:
         )
         cleanup.callback(pool.close)
         instance_id = secrets.randbits(40)
-        mode = HandleMode(
+        mode = MappedMode(
             rpc,
             pool,
             SPEC,

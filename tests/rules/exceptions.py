@@ -45,8 +45,6 @@ LOOPS: Mapping[str, str] = {
 LONG_FUNCTIONS: Measured = {}
 LONG_MODULES: Measured = {
     "tests/benchserver/cli/test_cli.py": 617,
-    "tests/benchserver/client/test_discovery.py": 647,
-    "tests/benchserver/client/test_engine_mode.py": 504,
     "tests/benchserver/client/test_http.py": 599,
 }
 WIDE_INTERFACES: Measured = {}
@@ -71,7 +69,6 @@ UNTESTED: list[str] = [
 DEAD_NAMES: list[str] = ["benchserver/stats/measures.py::Measures.merge"]
 ASKED_KINDS: list[str] = []
 LOOPS_STARTED: Measured = {
-    "tests/benchserver/client/test_discovery.py": 15,
     "tests/benchserver/client/test_http.py": 9,
     "tests/benchserver/test_clock.py": 1,
     "tests/benchserver/test_tasks.py": 19,

@@ -1,4 +1,4 @@
-"""Which server it is: reaching it, reading its release, choosing dialect and transfer mode."""
+"""Which server it is: reaching it, reading its release, choosing the dialect."""
 
 from __future__ import annotations
 
@@ -16,10 +16,7 @@ from benchserver.client import discovery
 from benchserver.client.connection import Connection, NoAnswerError, Standing
 from benchserver.client.discovery import (
     ask_group,
-    check_groups,
-    check_slots,
     choose_dialect,
-    choose_transfer,
     confirm_release,
     dialect_of_group,
     dialect_of_version,
@@ -33,9 +30,7 @@ from benchserver.clock import NS_PER_MS, NS_PER_S, RealClock, VirtualClock
 from benchserver.config.run import RunConfig
 from benchserver.config.target import Target
 from benchserver.errors import FatalError, UsageError
-from benchserver.options.engine import TransferChoice
 from benchserver.refserver.config import spoken_releases
-from protocol.bounds import MAX_SLOTS
 from protocol.dialect import Dialect
 from protocol.dialects import V055, V056, V057, dialect_of
 from protocol.errors import RemoteProtocolError
@@ -47,11 +42,7 @@ from tests.oddpeers import ODD_PEERS, closed
 
 pytestmark = pytest.mark.usefixtures("leak_free")
 
-AUTO, HANDLE, ENGINE = (
-    TransferChoice.AUTO,
-    TransferChoice.LMCACHE_DRIVEN,
-    TransferChoice.ENGINE_DRIVEN,
-)
+HERE = "127.0.0.1"
 
 
 @pytest.mark.parametrize("version", ["0.5.6", "0.5.6-g3e11e108", "v0.5.6+local"])
@@ -101,25 +92,27 @@ def test_what_is_said_cannot_clear_a_cache(said: str, version: str) -> None:
     )
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("said", "version", "dialect"),
     [("0.5.5", "", V055), ("0.5.5", "0.5.6", V055), ("", "0.5.6-g3e11e108", V056)],
 )
-def test_a_server_that_need_not_be_asked(
+async def test_a_server_that_need_not_be_asked(
     make_config: Callable[..., RunConfig], said: str, version: str, dialect: Dialect
 ) -> None:
     def ask(_: Dialect) -> Connection:
         raise AssertionError("the server was asked")
 
     target, notes = make_config(server_release=said).target, list[str]()
-    assert asyncio.run(choose_dialect(target, version, ask, notes.append)) is dialect
+    assert await choose_dialect(target, version, ask, notes.append) is dialect
     assert notes == []
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("version", "start"), [("", "No release is"), ("x", "This release is not")]
 )
-def test_a_server_that_must_be_asked(
+async def test_a_server_that_must_be_asked(
     make_config: Callable[..., RunConfig],
     monkeypatch: pytest.MonkeyPatch,
     version: str,
@@ -132,7 +125,7 @@ def test_a_server_that_must_be_asked(
     monkeypatch.setattr(discovery, "ask_group", answer)
     notes = list[str]()
     ask = cast(Callable[[Dialect], Connection], None)
-    assert asyncio.run(choose_dialect(make_config().target, version, ask, notes.append)) is V055
+    assert await choose_dialect(make_config().target, version, ask, notes.append) is V055
     assert notes == [
         f"{start} known: asking the server harmless questions, 3 s each ...",
         "It answers as release 0.5.5",
@@ -170,150 +163,6 @@ def test_a_group_that_cannot_be_spoken_to() -> None:
     )
 
 
-def test_mixed_groups_where_they_cannot_be_registered() -> None:
-    old = dialect_of("0.5.0")
-    check_groups(old, "spec", {True})
-    check_groups(V056, "spec", {True, False})
-    with pytest.raises(FatalError, match=r"release 0\.5\.0 cannot register MLA layers beside"):
-        check_groups(old, "spec", {True, False})
-
-
-def test_more_chunks_than_one_answer_has() -> None:
-    check_slots(ENGINE, MAX_SLOTS)
-    check_slots(HANDLE, MAX_SLOTS + 1)
-    with pytest.raises(FatalError, match=r"^a sequence has 65537 chunks, .* at most 65536 at a"):
-        check_slots(ENGINE, MAX_SLOTS + 1)
-
-
-@pytest.mark.parametrize(
-    ("release", "asked", "served", "chosen"),
-    [
-        ("0.4.6", AUTO, "", ENGINE),
-        ("0.4.6", AUTO, "gpu", ENGINE),
-        ("0.4.7", AUTO, "non_gpu", ENGINE),
-        ("0.4.7", AUTO, "gpu", HANDLE),
-        ("0.4.7", ENGINE, "non_gpu", ENGINE),
-        ("0.4.7", HANDLE, "gpu", HANDLE),
-    ],
-)
-def test_transfer_modes_of_older_releases(
-    release: str, asked: TransferChoice, served: str, chosen: TransferChoice
-) -> None:
-    assert choose_transfer(asked, served, 1, dialect_of(release)) is chosen
-
-
-@pytest.mark.parametrize(
-    ("release", "asked", "words"),
-    [
-        ("0.4.6", HANDLE, "release 0.4.6 cannot map KV tensors of a CPU"),
-        ("0.4.5", AUTO, "release 0.4.5 has no transfer mode for KV tensors of a CPU"),
-        ("0.4.5", HANDLE, "release 0.4.5 has no transfer mode for KV tensors of a CPU"),
-        ("0.4.1", ENGINE, "release 0.4.1 has no transfer mode for KV tensors of a CPU"),
-    ],
-)
-def test_transfer_modes_that_a_release_lacks(
-    release: str, asked: TransferChoice, words: str
-) -> None:
-    with pytest.raises(FatalError, match=words):
-        choose_transfer(asked, "", 1, dialect_of(release))
-
-
-@pytest.mark.parametrize(
-    ("release", "asked", "served", "chosen"),
-    [
-        ("0.5.7rc2", AUTO, "", HANDLE),
-        ("0.5.6", AUTO, "auto", HANDLE),
-        ("0.5.6", AUTO, "engine_driven", ENGINE),
-        ("0.5.6", HANDLE, "", HANDLE),
-        ("0.5.5", AUTO, "", ENGINE),
-        ("0.5.5", AUTO, "auto", ENGINE),
-        ("0.5.5", ENGINE, "auto", ENGINE),
-        ("0.4.7", AUTO, "non_gpu", ENGINE),
-    ],
-)
-def test_transfer_modes_of_gpu_memory(
-    release: str, asked: TransferChoice, served: str, chosen: TransferChoice
-) -> None:
-    assert choose_transfer(asked, served, 1, dialect_of(release), gpu=True) is chosen
-
-
-@pytest.mark.parametrize(
-    ("release", "asked", "served", "groups"),
-    [
-        ("0.5.5", HANDLE, "", 1),
-        ("0.5.5", AUTO, "lmcache_driven", 1),
-        ("0.5.5", AUTO, "auto", 2),
-        ("0.4.7", AUTO, "gpu", 1),
-        ("0.4.5", AUTO, "", 1),
-        ("0.4.5", ENGINE, "", 1),
-    ],
-)
-def test_releases_that_gpu_memory_cannot_be_described_to(
-    release: str, asked: TransferChoice, served: str, groups: int
-) -> None:
-    words = rf"release {release} takes CUDA memory described in a pickle .*\(0\.5\.6 and later"
-    with pytest.raises(FatalError, match=words) as caught:
-        choose_transfer(asked, served, groups, dialect_of(release), gpu=True)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("asked", "served", "groups", "chosen"),
-    [
-        (AUTO, "", 1, HANDLE),
-        (AUTO, "auto", 1, HANDLE),
-        (AUTO, "auto", 2, HANDLE),
-        (AUTO, "lmcache_driven", 1, HANDLE),
-        (AUTO, "engine_driven", 1, ENGINE),
-        (AUTO, "something new", 1, HANDLE),
-        (HANDLE, "", 1, HANDLE),
-        (HANDLE, "auto", 2, HANDLE),
-        (HANDLE, "lmcache_driven", 1, HANDLE),
-        (ENGINE, "", 1, ENGINE),
-        (ENGINE, "auto", 1, ENGINE),
-        (ENGINE, "engine_driven", 1, ENGINE),
-    ],
-)
-def test_transfer_modes(
-    asked: TransferChoice, served: str, groups: int, chosen: TransferChoice
-) -> None:
-    assert choose_transfer(asked, served, groups) is chosen
-
-
-@pytest.mark.parametrize(
-    ("asked", "served", "groups", "reason"),
-    [
-        (
-            HANDLE,
-            "engine_driven",
-            1,
-            "--transfer-mode lmcache_driven, but the server serves engine_driven; start it with "
-            "--supported-transfer-mode auto (or lmcache_driven)",
-        ),
-        (
-            ENGINE,
-            "lmcache_driven",
-            1,
-            "--transfer-mode engine_driven, but the server serves lmcache_driven; start it with "
-            "--supported-transfer-mode auto (or engine_driven)",
-        ),
-        (
-            AUTO,
-            "engine_driven",
-            2,
-            "the server serves engine_driven alone, which carries one KV layer group, and the "
-            "shape spec has 2; start it with --supported-transfer-mode auto",
-        ),
-    ],
-)
-def test_modes_that_are_not_served(
-    asked: TransferChoice, served: str, groups: int, reason: str
-) -> None:
-    with pytest.raises(FatalError) as caught:
-        choose_transfer(asked, served, groups)
-    assert str(caught.value) == reason
-
-
 @contextlib.contextmanager
 def names(monkeypatch: pytest.MonkeyPatch, **addresses: str) -> Iterator[list[str]]:
     """Let these names alone resolve, to one address each; yields what was asked for."""
@@ -331,9 +180,10 @@ def names(monkeypatch: pytest.MonkeyPatch, **addresses: str) -> Iterator[list[st
         yield asked
 
 
-def test_a_host_without_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.asyncio
+async def test_a_host_without_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
     with names(monkeypatch), pytest.raises(FatalError) as caught:
-        asyncio.run(reach("host.example", 1, clock=VirtualClock(), wait_s=0, timeout_s=5))
+        await reach("host.example", 1, clock=VirtualClock(), wait_s=0, timeout_s=5)
     assert str(caught.value) == (
         "cannot reach the server at tcp://host.example:1: the name host.example does not resolve "
         "(Name or service not known); start it, correct --rpc-url, or give it time with "
@@ -341,16 +191,18 @@ def test_a_host_without_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_a_name_is_waited_for_as_a_port_is(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.asyncio
+async def test_a_name_is_waited_for_as_a_port_is(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = VirtualClock()
     with names(monkeypatch) as asked, pytest.raises(FatalError, match="does not resolve"):
-        asyncio.run(reach("host.example", 1, clock=clock, wait_s=1.0, timeout_s=5))
+        await reach("host.example", 1, clock=clock, wait_s=1.0, timeout_s=5)
     assert clock.now_ns() == NS_PER_S
     assert asked == ["host.example"] * 5
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
-def test_a_name_of_one_address(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+async def test_a_name_of_one_address(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as listener:
         try:
             listener.bind((address, 0))
@@ -364,11 +216,12 @@ def test_a_name_of_one_address(monkeypatch: pytest.MonkeyPatch, address: str) ->
             return real(address if host == "host" else host, *args, **options)
 
         monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-        found = asyncio.run(reach("host", port, clock=VirtualClock(), wait_s=0, timeout_s=5))
+        found = await reach("host", port, clock=VirtualClock(), wait_s=0, timeout_s=5)
     assert found == address
 
 
-def test_a_name_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.asyncio
+async def test_a_name_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: ended.wait(20) and [])
     told = list[str]()
@@ -380,20 +233,20 @@ def test_a_name_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> 
             told.append(str(error))
         ended.set()  # the loop waits for its threads, as the bench does not
 
-    asyncio.run(asyncio.wait_for(main(), 10))
+    await asyncio.wait_for(main(), 10)
     assert "the name host.example does not resolve (no answer to that within 0.1 s)" in told[0]
 
 
-def wait_for(port: int, clock: VirtualClock, wait_s: float) -> None:
-    waiting = reach("127.0.0.1", port, clock=clock, wait_s=wait_s, timeout_s=5)
-    assert asyncio.run(waiting) == "127.0.0.1"
+async def wait_for(port: int, clock: VirtualClock, wait_s: float) -> None:
+    assert await reach(HERE, port, clock=clock, wait_s=wait_s, timeout_s=5) == HERE
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize(("wait_s", "waited_ns"), [(0.0, 0), (1.0, NS_PER_S), (0.9, NS_PER_S)])
-def test_nobody_listens(wait_s: float, waited_ns: int) -> None:
+async def test_nobody_listens(wait_s: float, waited_ns: int) -> None:
     clock = VirtualClock()
     with closed() as port, pytest.raises(FatalError) as caught:
-        wait_for(port, clock, wait_s)
+        await wait_for(port, clock, wait_s)
     text = str(caught.value)
     assert text.startswith(f"cannot reach the server at tcp://127.0.0.1:{port} (")
     assert text.endswith("start it, correct --rpc-url, or give it time with --wait-ready SECS")
@@ -401,16 +254,18 @@ def test_nobody_listens(wait_s: float, waited_ns: int) -> None:
     assert clock.now_ns() == waited_ns
 
 
-def test_somebody_listens() -> None:
+@pytest.mark.asyncio
+async def test_somebody_listens() -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         clock = VirtualClock()
-        wait_for(listener.getsockname()[1], clock, 0.0)
+        await wait_for(listener.getsockname()[1], clock, 0.0)
         assert clock.now_ns() == 0
 
 
-def test_a_server_that_starts_meanwhile_is_reached() -> None:
+@pytest.mark.asyncio
+async def test_a_server_that_starts_meanwhile_is_reached() -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))  # nobody else gets it, and nobody is heard there
 
@@ -421,7 +276,7 @@ def test_a_server_that_starts_meanwhile_is_reached() -> None:
                     listener.listen()
 
         clock = StartsServer()
-        wait_for(listener.getsockname()[1], clock, 60.0)
+        await wait_for(listener.getsockname()[1], clock, 60.0)
         assert clock.now_ns() == NS_PER_S
 
 
@@ -437,23 +292,25 @@ class ScriptedHttp:
         return "0.5.6"
 
 
-def read(http: ScriptedHttp, clock: VirtualClock, wait_s: float) -> str:
-    return asyncio.run(read_version(cast(HttpApi, http), clock=clock, wait_s=wait_s))
+async def read(http: ScriptedHttp, clock: VirtualClock, wait_s: float) -> str:
+    return await read_version(cast(HttpApi, http), clock=clock, wait_s=wait_s)
 
 
-def test_a_version_that_comes_late() -> None:
+@pytest.mark.asyncio
+async def test_a_version_that_comes_late() -> None:
     clock = VirtualClock()
     http = ScriptedHttp(HttpFailedError("starting"), RemoteProtocolError("odd"))
-    assert read(http, clock, 10.0) == "0.5.6"
+    assert await read(http, clock, 10.0) == "0.5.6"
     assert clock.now_ns() == 500 * NS_PER_MS
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize(("wait_s", "waited_ns"), [(0.0, 0), (0.3, 500 * NS_PER_MS)])
-def test_a_version_that_does_not_come(wait_s: float, waited_ns: int) -> None:
+async def test_a_version_that_does_not_come(wait_s: float, waited_ns: int) -> None:
     clock = VirtualClock()
     http = ScriptedHttp(*(HttpFailedError(f"down {n}") for n in range(100)))
     with pytest.raises(HttpFailedError, match="down"):
-        read(http, clock, wait_s)
+        await read(http, clock, wait_s)
     assert clock.now_ns() == waited_ns
 
 
@@ -513,52 +370,45 @@ GROUPS = {
 }
 
 
-def test_servers_of_all_releases_are_told_apart() -> None:
-    async def main() -> list[Group]:
-        async with AsyncExitStack() as running:
-            sites = [
-                await running.enter_async_context(serving(release=release))
-                for release in spoken_releases()
-            ]
-            groups = []
-            for site in sites:
-                groups.append(await group_at(site.rpc_port, 20 * NS_PER_S, site.lines))
-            for site in sites:
-                refused = [line for line in site.lines if "refused" in line]
-                assert len(refused) == len(site.lines) <= 7, site.lines
-            return groups
-
-    for release, group in zip(spoken_releases(), asyncio.run(main()), strict=True):
+@pytest.mark.asyncio
+async def test_servers_of_all_releases_are_told_apart() -> None:
+    async with AsyncExitStack() as running:
+        sites = [
+            await running.enter_async_context(serving(release=release))
+            for release in spoken_releases()
+        ]
+        groups = [await group_at(site.rpc_port, 20 * NS_PER_S, site.lines) for site in sites]
+        for site in sites:
+            refused = [line for line in site.lines if "refused" in line]
+            assert len(refused) == len(site.lines) <= 7, site.lines
+    for release, group in zip(spoken_releases(), groups, strict=True):
         assert group.releases == GROUPS.get(release, release)
         assert group.dialect is not None
         assert group.dialect.ops.keys() == dialect_of(release).ops.keys()
         assert group.dialect.key_fields == dialect_of(release).key_fields
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize("kind", ODD_PEERS)
-def test_who_is_no_server_is_told_in_time(kind: str) -> None:
+async def test_who_is_no_server_is_told_in_time(kind: str) -> None:
     peer, words = ODD_PEERS[kind]
     # Five questions at most; who answers, or hangs up, is not waited for.
     timeout_ns = NS_PER_S // 4 if kind in ("silent", "mute") else 30 * NS_PER_S
     with peer() as port, pytest.raises(FatalError) as caught:
-        asyncio.run(asyncio.wait_for(group_at(port, timeout_ns), 20))
+        await asyncio.wait_for(group_at(port, timeout_ns), 20)
     assert str(caught.value).startswith(words)
     assert str(caught.value).isprintable()
 
 
-def test_a_server_that_goes_while_it_is_asked() -> None:
-    async def main() -> None:
-        listener = await asyncio.start_server(greet_and_go, "127.0.0.1", 0)
-        try:
-            with pytest.raises(
-                FatalError, match=r"^the connection to tcp://.* was lost while wait"
-            ):
-                await group_at(listener.sockets[0].getsockname()[1], 5 * NS_PER_S)
-        finally:
-            listener.close()
-            await listener.wait_closed()
-
-    asyncio.run(main())
+@pytest.mark.asyncio
+async def test_a_server_that_goes_while_it_is_asked() -> None:
+    listener = await asyncio.start_server(greet_and_go, "127.0.0.1", 0)
+    try:
+        with pytest.raises(FatalError, match=r"^the connection to tcp://.* was lost while wait"):
+            await group_at(listener.sockets[0].getsockname()[1], 5 * NS_PER_S)
+    finally:
+        listener.close()
+        await listener.wait_closed()
 
 
 # The peer at --rpc-url is of the release that --url or the user names
@@ -578,19 +428,18 @@ async def confirmed(port: int, target: Target, named: Dialect, version: str) -> 
     return notes
 
 
-def test_every_release_is_confirmed_at_once(make_config: Callable[..., RunConfig]) -> None:
-    async def main() -> None:
-        for release in spoken_releases():
-            async with serving(release=release) as site:
-                dialect = dialect_of(release)
-                assert await confirmed(site.rpc_port, make_config().target, dialect, release) == []
-                assert site.lines == []
-
-    asyncio.run(main())
+@pytest.mark.asyncio
+async def test_every_release_is_confirmed_at_once(make_config: Callable[..., RunConfig]) -> None:
+    for release in spoken_releases():
+        async with serving(release=release) as site:
+            dialect = dialect_of(release)
+            assert await confirmed(site.rpc_port, make_config().target, dialect, release) == []
+            assert site.lines == []
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize(("named", "there"), [("0.4.7", "0.5.0"), ("0.5.6", "0.4.7")])
-def test_two_different_releases(
+async def test_two_different_releases(
     make_config: Callable[..., RunConfig], named: str, there: str
 ) -> None:
     async def main(target: Target) -> str:
@@ -600,27 +449,28 @@ def test_two_different_releases(
             assert all("refused" in line for line in site.lines)
         return str(caught.value)
 
-    text = asyncio.run(main(make_config(timeout_s=0.5).target))
+    text = await main(make_config(timeout_s=0.5).target)
     answers = {"0.5.0": "0.5.0 to 0.5.2"}.get(there, there)
     assert text == (
         f"--rpc-url and --url are two different releases: http://localhost:8080 says version "
         f"{named}-gabc, tcp://localhost:5555 answers as release {answers}; correct one of them "
         "(nothing was sent that could change it)"
     )
-    text = asyncio.run(main(make_config(timeout_s=0.5, server_release=named).target))
+    text = await main(make_config(timeout_s=0.5, server_release=named).target)
     assert text == (
         f"--server-release {named}, but tcp://localhost:5555 answers as release {answers}, whose "
         "operations have other numbers; leave the option out, or correct --rpc-url"
     )
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize("kind", ODD_PEERS)
-def test_who_is_no_server_confirms_nothing(
+async def test_who_is_no_server_confirms_nothing(
     make_config: Callable[..., RunConfig], kind: str
 ) -> None:
     peer, words = ODD_PEERS[kind]
     with peer() as port, pytest.raises(FatalError) as caught:
-        asyncio.run(confirmed(port, make_config(timeout_s=0.2).target, V056, "0.5.6"))
+        await confirmed(port, make_config(timeout_s=0.2).target, V056, "0.5.6")
     text = str(caught.value)
     if "listens at --rpc-url" in words:
         assert text.startswith(words)

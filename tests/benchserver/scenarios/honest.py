@@ -14,9 +14,9 @@ from typing import Any, cast
 import numpy as np
 
 from benchserver.check.verdict import Finding
-from benchserver.client.handle_mode import HandleMode
 from benchserver.client.keys import KeyMaker
 from benchserver.client.lookups import LookupDesk
+from benchserver.client.mapped import MappedMode
 from benchserver.client.scripted import NEVER, Answer, ScriptedConnection
 from benchserver.client.worker import Worker
 from benchserver.clock import NS_PER_MS, NS_PER_S, VirtualClock
@@ -244,7 +244,7 @@ def _worker(
     threads: Threads,
 ) -> Worker:
     instance = 1000 + rank
-    mode = HandleMode(
+    mode = MappedMode(
         connection,
         pool,
         engine.spec,

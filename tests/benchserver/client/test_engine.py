@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -12,17 +11,15 @@ import numpy as np
 import pytest
 
 from benchserver.client.connection import BadAnswerError, NoAnswerError
-from benchserver.client.engine_mode import EngineMode, ServerPool
+from benchserver.client.engine import EngineMode
 from benchserver.client.scripted import Answer, ScriptedConnection
 from benchserver.client.transfer import Moved, RefusedError
 from benchserver.clock import VirtualClock
-from benchserver.errors import FatalError
 from benchserver.kv.blocks import Window
 from benchserver.kv.evidence import EvidenceKind
 from benchserver.kv.host.pool import HostPool
 from benchserver.kv.host.segment import SharedSegment
 from benchserver.kv.verify import verify, verify_canaries
-from benchserver.shmnames import SHM_DIR
 from protocol.dialects import V056
 from protocol.errors import RemoteProtocolError
 from protocol.inline.reading import decode_tensor_list
@@ -32,15 +29,14 @@ from protocol.keys import CacheKey
 from protocol.messages import VOID, PoolInfo, RetrievePlan, Slot, StorePlan
 from protocol.ops import Op
 from shapespec import parse_shape_spec
+from tests.benchserver.client.poolfile import NAME, OBJECT_BYTES, SHAPE, PoolFile, slot
 
 pytestmark = pytest.mark.usefixtures("leak_free")
 
 OpenPool = Callable[..., AbstractContextManager[tuple[HostPool, SharedSegment]]]
 
-NAME = f"bench_test_{os.getpid()}_pool"
 # Blocks of 2 tokens, chunks of 4: an object is [2 planes][2 layers][4 tokens][4] float16.
 SPEC = "(2,12,2,1,4):float16:2"
-SHAPE, OBJECT_BYTES = (2, 2, 4, 4), 128
 DIGESTS = (11, 22)
 SOURCE = Window(first=1, count=4, block_ids=(3, 1, 4, 2), canaries=())
 TARGET = Window(first=5, count=6, block_ids=(9, 6, 8, 7), canaries=(5, 10))
@@ -55,11 +51,6 @@ KEY = CacheKey(
 )
 
 
-def slot(offset: int, **changes: Any) -> Slot:
-    fields: dict[str, Any] = {"length": OBJECT_BYTES, "shape": SHAPE, "dtype": "float16"}
-    return Slot(offset=offset, **{**fields, **changes})
-
-
 def answering(**results: Any) -> ScriptedConnection:
     """Answer each operation with its result, or VOID, after a microsecond."""
     script = {
@@ -68,32 +59,6 @@ def answering(**results: Any) -> ScriptedConnection:
         for result in [results.get(op.name, VOID)]
     }
     return ScriptedConnection(script, V056, clock=VirtualClock())
-
-
-class PoolFile:
-    """The server's pool of 1024 bytes, seen through its file in /dev/shm."""
-
-    def __init__(self) -> None:
-        (SHM_DIR / NAME).write_bytes(bytes(1024))
-
-    def read(self) -> bytes:
-        return (SHM_DIR / NAME).read_bytes()
-
-    def write(self, offset: int, data: bytes) -> None:
-        with (SHM_DIR / NAME).open("r+b") as file:
-            file.seek(offset)
-            file.write(data)
-
-    @property
-    def untouched(self) -> bool:
-        return self.read() == bytes(1024)
-
-
-@pytest.fixture
-def server_pool() -> Iterator[PoolFile]:
-    """Make a pool under NAME, as a server would."""
-    yield PoolFile()
-    (SHM_DIR / NAME).unlink()
 
 
 class Bench:
@@ -206,78 +171,6 @@ async def test_what_is_registered(open_pool: OpenPool, text: str, expected: dict
         ),
         (Op.UNREGISTER_ENGINE_DRIVEN, 5),
     ]
-
-
-@pytest.mark.parametrize("name", [NAME, "/" + NAME], ids=["plain", "posix"])
-def test_a_pool_is_mapped_by_name(server_pool: PoolFile, name: str) -> None:
-    pool = ServerPool(PoolInfo(shm_name=name, pool_bytes=512))
-    pool.slot(slot(384), OBJECT_BYTES)[:] = 7
-    pool.close()
-    assert server_pool.read() == bytes(384) + b"\7" * 128 + bytes(512)
-    with pytest.raises(RemoteProtocolError, match="the pool is closed"):
-        pool.slot(slot(0), OBJECT_BYTES)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        ".",
-        "..",
-        "/",
-        "/..",
-        pytest.param("//" + NAME, id="two slashes"),
-        pytest.param("../shm/" + NAME, id="a way round"),
-        "../../etc/passwd",
-        "/etc/passwd",
-        "a/b",
-        pytest.param(NAME + "/", id="a folder"),
-        pytest.param(NAME + "\n", id="two lines"),
-        pytest.param(NAME + "\0", id="a null"),
-        "n" * 201,
-        "pöol",
-        "\x1b[31m",
-    ],
-)
-def test_names_with_tricks_are_refused(server_pool: PoolFile, name: str) -> None:
-    with pytest.raises(FatalError, match=r"^engine_driven: the server named its pool '") as caught:
-        ServerPool(PoolInfo(shm_name=name, pool_bytes=512))
-    assert str(caught.value).isprintable()
-    assert len(str(caught.value)) < 500
-
-
-def test_a_pool_that_is_not_there() -> None:
-    reason = f"cannot map the server's pool /dev/shm/{NAME}: No such file or directory; the server"
-    with pytest.raises(FatalError, match=reason):
-        ServerPool(PoolInfo(shm_name=NAME, pool_bytes=512))
-
-
-def test_a_link_is_not_followed(tmp_path: Any) -> None:
-    (tmp_path / "mine").write_bytes(bytes(512))
-    (SHM_DIR / NAME).symlink_to(tmp_path / "mine")
-    try:
-        with pytest.raises(FatalError, match="cannot map the server's pool"):
-            ServerPool(PoolInfo(shm_name=NAME, pool_bytes=512))
-    finally:
-        (SHM_DIR / NAME).unlink()
-
-
-@pytest.mark.parametrize("said", [0, 1025, 1 << 62])
-def test_a_pool_of_another_size_is_refused(server_pool: PoolFile, said: int) -> None:
-    with pytest.raises(FatalError, match=f"has {said} bytes, the segment has 1024"):
-        ServerPool(PoolInfo(shm_name=NAME, pool_bytes=said))
-
-
-@pytest.mark.parametrize(
-    ("offset", "length"), [(897, 128), (1024, 128), (1 << 60, 128), (0, 127), (0, 129), (0, 0)]
-)
-def test_slots_outside_the_pool_or_of_another_size(
-    server_pool: PoolFile, offset: int, length: int
-) -> None:
-    pool = ServerPool(PoolInfo(shm_name=NAME, pool_bytes=1024))
-    with pytest.raises(RemoteProtocolError, match=f"slot at {offset} has {length} bytes"):
-        pool.slot(slot(offset, length=length), OBJECT_BYTES)
-    assert pool.slot(slot(896), OBJECT_BYTES).size == 128
-    pool.close()
 
 
 # Over the pool

@@ -19,7 +19,7 @@ from benchserver.client.connection import (
     ConnectionLostError,
     NoAnswerError,
 )
-from benchserver.client.handle_mode import HandleMode, group_infos
+from benchserver.client.mapped import MappedMode, group_infos
 from benchserver.client.scripted import Answer, ScriptedConnection
 from benchserver.client.transfer import Moved, RefusedError
 from benchserver.clock import Clock, VirtualClock
@@ -80,12 +80,12 @@ class NoExecutor(ThreadPoolExecutor):
         raise AssertionError("a thread was asked for")
 
 
-def mode_of(rpc: ScriptedConnection, pool: HostPool) -> HandleMode:
+def mode_of(rpc: ScriptedConnection, pool: HostPool) -> MappedMode:
     return new_mode(rpc, cast(KvPool, pool), NoExecutor(1))
 
 
-def new_mode(rpc: ScriptedConnection, pool: KvPool, executor: ThreadPoolExecutor) -> HandleMode:
-    return HandleMode(
+def new_mode(rpc: ScriptedConnection, pool: KvPool, executor: ThreadPoolExecutor) -> MappedMode:
+    return MappedMode(
         rpc,
         pool,
         parse_shape_spec(SPEC),

@@ -50,7 +50,7 @@ def group_infos(spec: ShapeSpec) -> list[dict[str, Any]]:
     ]
 
 
-class HandleMode:
+class MappedMode:
     """One worker in lmcache_driven mode."""
 
     def __init__(
