@@ -78,6 +78,35 @@ def test_measure_refuses_a_folder_without_our_code(tmp_path: Path) -> None:
     assert "no Python files of ours" in printed.stderr
 
 
+def documented(*options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "scripts/document_options"), *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
+
+
+def test_the_options_are_documented_as_the_code_has_them() -> None:
+    compared = documented("--check")
+    assert (compared.returncode, compared.stdout, compared.stderr) == (0, "", "")
+
+
+def test_a_document_that_lacks_an_option_or_a_command_is_told_and_mended(tmp_path: Path) -> None:
+    text = (ROOT / "docs/options.md").read_text(encoding="utf-8")
+    path = tmp_path / "options.md"
+    path.write_text("".join(line for line in text.splitlines(True) if "--tp-size" not in line))
+    compared = documented("--check", str(path))
+    assert (compared.returncode, compared.stdout) == (
+        1,
+        "options.md is not what the code says: run scripts/document_options\n",
+    )
+    assert documented(str(path)).returncode == 0
+    assert path.read_text(encoding="utf-8") == text
+    path.write_text(text.replace("<!-- options of bench-server ping -->", ""))
+    compared = documented("--check", str(path))
+    assert (compared.returncode, compared.stdout) == (
+        1,
+        "options.md has no table of: bench-server ping\n",
+    )
+
+
 def run_blind(name: str, *options: str) -> subprocess.CompletedProcess[str]:
     """Run a script where no CUDA device is visible."""
     return subprocess.run(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from benchserver.options.kinds import Action, Flag, Text
 from benchserver.options.option import NotReplayed, Option, Table
 
-_OUTPUT = NotReplayed("it decides what is written, not what is done")
+_OUTPUT = NotReplayed("what is written changes nothing in the run")
 
 OUTPUT = Table(
     "Output",
@@ -39,13 +39,13 @@ OTHER = Table(
             name="--config",
             kind=Text("FILE"),
             help="TOML file with defaults for all options.",
-            replay=NotReplayed("the line has what the file said"),
+            replay=NotReplayed("what the file said stands there"),
         ),
         Option(
             name="--version",
             kind=Action(),
             help="Print the version.",
-            replay=NotReplayed("nothing runs"),
+            replay=NotReplayed("with it nothing runs"),
         ),
     ),
 )

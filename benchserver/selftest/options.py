@@ -44,7 +44,7 @@ SELFTEST = (
             Option(
                 name="--list",
                 kind=Flag(),
-                help="List the runs, and leave.",
+                help="List the runs and exit.",
                 replay=_FIXED,
             ),
         ),
