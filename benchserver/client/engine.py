@@ -20,7 +20,7 @@ from benchserver.client.serverpool import ServerPool
 from benchserver.client.transfer import Moved, RefusedError
 from benchserver.clock import Clock
 from benchserver.kv.blocks import Window
-from benchserver.kv.pool import KvPool
+from benchserver.kv.pool import ChunkCopier
 from protocol.errors import RemoteProtocolError
 from protocol.inline.tensor import InlineTensor
 from protocol.keys import CacheKey
@@ -37,7 +37,7 @@ class EngineMode:
     def __init__(
         self,
         rpc: Connection,
-        pool: KvPool,
+        pool: ChunkCopier,
         spec: ShapeSpec,
         *,
         instance_id: int,

@@ -21,7 +21,7 @@ from benchserver.client.transfer import Moved, RefusedError
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.errors import one_line
 from benchserver.kv.blocks import Window
-from benchserver.kv.pool import EventError, KvPool
+from benchserver.kv.pool import EventError, SharedMemory
 from benchserver.tasks import in_thread
 from protocol.handles import EVENT_HANDLE_BYTES
 from protocol.keys import CacheKey
@@ -56,7 +56,7 @@ class MappedMode:
     def __init__(
         self,
         rpc: Connection,
-        pool: KvPool,
+        pool: SharedMemory,
         spec: ShapeSpec,
         *,
         instance_id: int,

@@ -73,7 +73,7 @@ def note() -> None:
 def remove_own_files() -> None:
     """Take away all that this process and its torch have in /dev/shm, before an os._exit.
 
-    torch, which would miss its files, must not come to its own end after this.
+    After this the process must leave at once: torch's own end would miss its files.
     """
     global _mark
     mark = _own_mark()

@@ -97,7 +97,7 @@ class Lanes:
 
     @contextlib.contextmanager
     def borrowed(self) -> Iterator[Lane]:
-        """Lend a lane; borrow no second one meanwhile."""
+        """Lend a lane; a thread must not borrow a second one meanwhile."""
         with self._room:
             try:
                 lane = self._free.pop()  # the last one used: few are made where few are needed

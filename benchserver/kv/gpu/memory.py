@@ -32,7 +32,7 @@ _HINTS = {
 def require_device_room(nbytes: int, devices: Sequence[int]) -> None:
     """Raise FatalError unless a pool of `nbytes` bytes fits for each device that is named.
 
-    `devices` names one as often as pools shall lie on it.
+    `devices` names a device once for each pool that is to lie on it.
     """
     import torch
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -27,7 +27,7 @@ from benchserver.errors import FatalError
 from benchserver.kv.blocks import Window
 from benchserver.kv.host.pool import HostPool
 from benchserver.kv.host.segment import SharedSegment
-from benchserver.kv.pool import EventError, KvPool
+from benchserver.kv.pool import EventError, SharedMemory
 from benchserver.shmnames import SHM_DIR
 from protocol.dialect import Dialect
 from protocol.dialects import V047, V056
@@ -81,10 +81,12 @@ class NoExecutor(ThreadPoolExecutor):
 
 
 def mode_of(rpc: ScriptedConnection, pool: HostPool) -> MappedMode:
-    return new_mode(rpc, cast(KvPool, pool), NoExecutor(1))
+    return new_mode(rpc, pool, NoExecutor(1))
 
 
-def new_mode(rpc: ScriptedConnection, pool: KvPool, executor: ThreadPoolExecutor) -> MappedMode:
+def new_mode(
+    rpc: ScriptedConnection, pool: SharedMemory, executor: ThreadPoolExecutor
+) -> MappedMode:
     return MappedMode(
         rpc,
         pool,
@@ -270,7 +272,7 @@ async def transfers(
     rpc = answering(TransferResult(event=event, ok=ok))
     pool = FarPool(rpc.clock, **fields)
     with ThreadPoolExecutor(1) as executor:
-        mode = new_mode(rpc, cast(KvPool, pool), executor)
+        mode = new_mode(rpc, pool, executor)
         moved = [
             *await asyncio.gather(mode.store(KEY, WINDOW), return_exceptions=True),
             *await asyncio.gather(mode.retrieve(KEY, WINDOW), return_exceptions=True),
@@ -334,7 +336,7 @@ async def test_an_event_that_tells_nothing_leaves_the_transfer_unknown() -> None
 async def test_a_device_pool_registers_what_it_exports() -> None:
     rpc = answering()
     with ThreadPoolExecutor(1) as executor:
-        mode = new_mode(rpc, cast(KvPool, FarPool(rpc.clock)), executor)
+        mode = new_mode(rpc, FarPool(rpc.clock), executor)
         await mode.register()
     await rpc.close()
     assert rpc.calls[0][2] == list(EXPORTED)
