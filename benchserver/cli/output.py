@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import sys
+import time
 from collections.abc import Callable
 
 from benchserver.ending import Ending
@@ -15,6 +16,9 @@ READ_WITHIN_S = 10.0
 
 _KEEP_S = 1.2
 """For what comes after that, of the three seconds that follow a signal."""
+
+_LEAST_S = 0.25
+"""What a reader who reads always gets: after a signal an end may have taken all the time."""
 
 _SAID_WITHIN_S = 2.0
 _ASKED_SAID_WITHIN_S = 0.4
@@ -49,7 +53,13 @@ class Output:
 
         A reader that went away is nothing to tell: `bench-server | head`.
         """
-        reason = self.outlet.drain(READ_WITHIN_S, self._seconds_left)
+        least_until_s = time.monotonic() + _LEAST_S
+
+        def seconds_left(seconds: float) -> float:
+            least_s = min(seconds, least_until_s - time.monotonic())
+            return max(self._seconds_left(seconds), least_s)
+
+        reason = self.outlet.drain(READ_WITHIN_S, seconds_left)
         error = self.outlet.error
         if not reason or (error is not None and error.errno == errno.EPIPE):
             return ""

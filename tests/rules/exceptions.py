@@ -43,24 +43,12 @@ LOOPS: Mapping[str, str] = {
 # What follows breaks a rule today, and is to be mended.
 
 LONG_FUNCTIONS: Measured = {}
-LONG_MODULES: Measured = {
-    "tests/benchserver/cli/test_cli.py": 617,
-    "tests/benchserver/client/test_http.py": 599,
-}
+LONG_MODULES: Measured = {"tests/benchserver/client/test_http.py": 599}
 WIDE_INTERFACES: Measured = {}
 RINGS: list[str] = []
 ROOM_RINGS: list[str] = []
 UNTESTED: list[str] = [
     "benchserver/__main__.py",
-    "benchserver/cli/asked.py",
-    "benchserver/cli/eager.py",
-    "benchserver/cli/group.py",
-    "benchserver/cli/httptoken.py",
-    "benchserver/cli/loop.py",
-    "benchserver/cli/main.py",
-    "benchserver/cli/output.py",
-    "benchserver/cli/play.py",
-    "benchserver/cli/reports.py",
     "benchserver/client/connection.py",
     "benchserver/client/keys.py",
     "benchserver/client/names.py",

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from benchserver.cli import play, serve
+from benchserver.cli import serve
 from benchserver.cli.environment import variables_of, warning
 from benchserver.cli.main import cli
-from benchserver.config.run import RunConfig
-
-Runs = list[SimpleNamespace]
-"""What the runs would be asked for, by field."""
+from tests.benchserver.cli.commandline import Runs, invoke
 
 SERVICE = {
     "BENCH_SERVER_SERVE_SERVICE_HOST": "10.0.0.1",
@@ -31,13 +25,6 @@ SERVICE = {
 """What Kubernetes makes of services `bench-server`, `bench-server-serve`, `...-serve-http`."""
 
 
-@pytest.fixture(autouse=True)
-def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in list(os.environ):
-        if name.startswith("BENCH_SERVER_"):
-            monkeypatch.delenv(name)
-
-
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Collect the options that a server would be started with."""
@@ -49,22 +36,6 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     monkeypatch.setattr(serve, "run_server", run)
     return seen
-
-
-@pytest.fixture
-def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
-    seen: Runs = []
-
-    def run(config: RunConfig, _: Any) -> int:
-        seen.append(SimpleNamespace(**config.values()))
-        return 0
-
-    monkeypatch.setattr(play, "_run", run)
-    return seen
-
-
-def invoke(*args: str, **env: str) -> Result:
-    return CliRunner().invoke(cli, args, env=env, prog_name="bench-server")
 
 
 @pytest.mark.parametrize(

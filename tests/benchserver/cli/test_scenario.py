@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
 from benchserver.cli import play
-from benchserver.cli.main import SCENARIOS, cli
+from benchserver.cli.main import SCENARIOS
 from benchserver.config.run import RunConfig
 from benchserver.report.replay import replay_words
 from benchserver.scenarios.command import Command
-
-
-@pytest.fixture(autouse=True)
-def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Hide the user's own variables, and write nothing where the tests are."""
-    for name in list(os.environ):
-        if name.startswith("BENCH_SERVER_"):
-            monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
+from tests.benchserver.cli.commandline import invoke
 
 
 @pytest.fixture
@@ -37,10 +27,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
 
     monkeypatch.setattr(play, "_run", run)
     return seen
-
-
-def invoke(*args: str, **env: str) -> Result:
-    return CliRunner().invoke(cli, args, env=env, prog_name="bench-server")
 
 
 @pytest.mark.parametrize("command", SCENARIOS, ids=lambda command: command.name)

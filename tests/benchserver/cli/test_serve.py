@@ -22,9 +22,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from benchserver.cli.httptoken import read_token
 from benchserver.cli.main import cli
-from benchserver.errors import UsageError
+from tests.benchserver.cli.commandline import invoke
 
 ROOT = Path(__file__).parents[3]
 READY_S = 30.0
@@ -156,34 +155,6 @@ def test_without_a_token_http_is_free() -> None:
         assert (status, config["http"]["asks_for_token"]) == (200, False)
 
 
-def test_a_file_of_one_line() -> None:
-    with pytest.raises(UsageError, match="No such file or directory"):
-        read_token(None, "/nowhere/token")
-    with pytest.raises(UsageError, match="both given"):
-        read_token("a", "b")
-    with pytest.raises(UsageError, match="is empty"):
-        read_token("", None)
-    assert read_token(None, None) == ""
-    assert read_token("a", None) == "a"
-
-
-@pytest.mark.parametrize("content", [b"", b"\n\n", b"a\nb\n", b"a" * 9000])
-def test_a_file_that_holds_no_token(content: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "token"
-    path.write_bytes(content)
-    with pytest.raises(UsageError, match="expected one line, the token"):
-        read_token(None, str(path))
-
-
-def test_a_file_without_a_line_end_and_an_empty_line(tmp_path: Path) -> None:
-    path = tmp_path / "token"
-    path.write_bytes(b"abc")
-    assert read_token(None, str(path)) == "abc"
-    path.write_bytes(b"\n")
-    with pytest.raises(UsageError, match="is empty"):
-        read_token(None, str(path))
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -282,3 +253,9 @@ def test_a_log_that_nobody_reads_is_no_end() -> None:
         assert get(f"{running.url}/healthcheck")[0] == 200
         running.process.send_signal(signal.SIGTERM)
         assert running.process.wait(END_S) == 0
+
+
+def test_the_faults_are_listed() -> None:
+    result = invoke("serve", "--help-faults")
+    assert result.exit_code == 0
+    assert "late_reply:op=RETRIEVE,delay=1500ms" in result.stdout
