@@ -276,15 +276,13 @@ ROOMS = {
     "embedded": {"ending", "errors"},
     "report": {
         "check",
-        "config",
         "errors",
         "history",
-        "load",
+        "line",
         "options",
         "outlet",
         "result",
         "stats",
-        "line",
     },
     "selftest": {"clock", "embedded", "errors", "options", "outlet", "refserver"},
     "cli": {

@@ -27,17 +27,17 @@ def evaluated(check: Check, place: str, look: Callable[[], Finding]) -> Finding:
     try:
         return look()
     except Exception as error:  # noqa: BLE001  whatever it is, nothing was looked at
-        return unproven(check, f"{place}: {broken_text(error)}")
+        return unproven(check, f"{place}: {_broken_text(error)}")
 
 
 def _findings(record: R, check: Check, look: Callable[[R], list[Finding]]) -> list[Finding]:
     try:
         return look(record)
     except Exception as error:  # noqa: BLE001  whatever it is, nothing was looked at
-        return [unproven(check, f"{record.label}: {broken_text(error)}")]
+        return [unproven(check, f"{record.label}: {_broken_text(error)}")]
 
 
-def broken_text(error: Exception) -> str:
+def _broken_text(error: Exception) -> str:
     """Return what to say of a check that raised, in one line, with the place."""
     place = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{'/'.join(Path(place.filename).parts[-2:])}:{place.lineno}"

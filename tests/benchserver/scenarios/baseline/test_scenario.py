@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
-from benchserver.check.verdict import Verdict
+from benchserver.check.content import CONTENT, SOURCE
+from benchserver.check.verdict import Finding, Verdict
 from benchserver.clock import NS_PER_MS, NS_PER_S
 from benchserver.errors import FatalError, ServerSilentError
-from benchserver.history import LookupRecord
+from benchserver.history import LookupRecord, SequenceRecord
+from benchserver.scenarios.baseline import scenario
+from benchserver.scenarios.baseline.checks import JUDGES
 from benchserver.scenarios.baseline.plan import PROBES
 from benchserver.scenarios.baseline.scenario import Baseline
 from benchserver.scenarios.baseline.series import SEQUENCE, STORE
@@ -80,6 +83,27 @@ async def test_a_bad_sequence_does_not_end_the_run(make_stage: MakeStage) -> Non
     await play(played)
     counts = played.stage.book.counts
     assert (counts[Verdict.VALID], counts[Verdict.INVALID]) == (2, 1)
+
+
+@pytest.mark.asyncio
+async def test_a_check_that_fails_itself_leaves_a_run_unproven_and_goes_on(
+    make_stage: MakeStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(record: SequenceRecord) -> list[Finding]:
+        raise IndexError("tuple index out of range")
+
+    judges = [(check, broken if check == CONTENT else look) for check, look in JUDGES]
+    monkeypatch.setattr(scenario, "JUDGES", judges)
+    played = make_stage(start=0, end=2, interval_s=0.0)
+    await play(played)
+    ledger = played.stage.book.ledger
+    assert len(played.told.verdicts) == 2
+    assert (ledger.tallies[CONTENT].verdict, ledger.tallies[CONTENT].unproven) == (
+        Verdict.UNKNOWN,
+        2,
+    )
+    assert "the check itself failed, IndexError: tuple index" in ledger.tallies[CONTENT].cause
+    assert ledger.tallies[SOURCE].verdict is Verdict.VALID
 
 
 @pytest.mark.asyncio
