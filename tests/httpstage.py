@@ -15,7 +15,7 @@ import aiohttp
 import zmq
 import zmq.asyncio
 
-from benchserver.clock import NS_PER_S
+from benchserver.clock import NS_PER_S, Clock
 from benchserver.refserver.server import ServerConfig, serve
 from protocol.dialect import Dialect
 from protocol.dialects import V056
@@ -75,7 +75,7 @@ class Site:
 
 
 @asynccontextmanager
-async def serving(**fields: Any) -> AsyncIterator[Site]:
+async def serving(*, clock: Clock | None = None, **fields: Any) -> AsyncIterator[Site]:
     """A server that is stopped, and must end cleanly, when the block ends."""
     ready: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
     stop, lines = asyncio.Event(), list[str]()
@@ -85,12 +85,15 @@ async def serving(**fields: Any) -> AsyncIterator[Site]:
             config,
             on_ready=lambda rpc, http: ready.set_result((rpc, http)),
             stop=stop,
+            clock=clock,
             journal=lines.append,
         )
     )
     try:
         first: list[asyncio.Future[Any]] = [ready, server]
         await asyncio.wait(first, timeout=WITHIN_S, return_when=asyncio.FIRST_COMPLETED)
+        if server.done():
+            await server  # says why it did not start
         assert ready.done(), "the server did not start"
         rpc_port, http_port = ready.result()
         base = f"http://127.0.0.1:{http_port}"

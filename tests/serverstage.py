@@ -19,7 +19,6 @@ import numpy as np
 import zmq
 import zmq.asyncio
 
-from benchserver.refserver.server import ServerConfig, serve
 from benchserver.refserver.store.segments import create_segment, unlink_segment
 from protocol.dialects import V056
 from protocol.handles import CPU_EVENT_STUB, CpuShmHandle, contiguous_strides
@@ -29,66 +28,17 @@ from protocol.ops import Op
 from protocol.session import ClientSession
 
 CHUNK = 32
-
-
 BS = 16
-
-
 L1_BYTES = 1 << 20
-
-
 ANSWER_S = 30.0
-
-
 NONCE = f"rst{os.getpid()}"
-
-
 _counter = itertools.count()
-
-
 DONE = TransferResult(event=CPU_EVENT_STUB, ok=True)
-
-
 FAILED = TransferResult(event=CPU_EVENT_STUB, ok=False)
 
 
 def name() -> str:
     return f"{NONCE}-{next(_counter)}"
-
-
-@dataclass(frozen=True)
-class Running:
-    rpc_port: int
-    http_port: int
-    lines: list[str]
-
-
-@asynccontextmanager
-async def serving(**fields: Any) -> AsyncIterator[Running]:
-    """A server that is stopped, and must end cleanly, when the block ends."""
-    ready: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
-    stop, lines = asyncio.Event(), list[str]()
-    clock = fields.pop("clock", None)
-    config = ServerConfig(**{"l1_bytes": L1_BYTES, "chunk_size": CHUNK, **fields})
-    server = asyncio.create_task(
-        serve(
-            config,
-            on_ready=lambda rpc, http: ready.set_result((rpc, http)),
-            stop=stop,
-            clock=clock,
-            journal=lines.append,
-        )
-    )
-    waiting: list[asyncio.Future[Any]] = [ready, server]
-    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    if server.done():
-        await server
-    try:
-        yield Running(*ready.result(), lines)
-    finally:
-        stop.set()
-        await asyncio.wait_for(server, ANSWER_S)
-        assert not [line for line in lines if "unexpected: " in line]
 
 
 class Client:
@@ -202,8 +152,6 @@ def kv_pages(*shapes: tuple[int, ...]) -> Iterator[Pages]:
 
 
 CLASSICAL = (2, 16, BS, 2, 3)
-
-
 MLA = (16, BS, 5)
 
 
@@ -262,11 +210,7 @@ def local_digests(pages: Pages, ids: list[int], blocks_per_chunk: int) -> list[s
 
 
 HIDDEN = 6
-
-
 OBJECT_SHAPE = (2, 2, CHUNK, HIDDEN)
-
-
 OBJECT_BYTES = 2 * math.prod(OBJECT_SHAPE)
 
 

@@ -25,14 +25,8 @@ from protocol.session import ClientSession
 from tests.httpstage import CHUNK, WITHIN_S, Site, engine_of, key, serving
 
 SPOKEN = spoken_releases()
-
-
 BLOCKS, BS, HIDDEN = 8, 16, 4
-
-
 BLOCK_BYTES = BS * HIDDEN
-
-
 SEGMENT = f"rst{os.getpid()}-releases"
 
 

@@ -16,6 +16,7 @@ from benchserver.refserver.config import ServerConfig
 from benchserver.refserver.server import serve
 from protocol import httpapi
 from protocol.ops import Op
+from tests.httpstage import serving
 from tests.serverstage import (
     CHUNK,
     CLASSICAL,
@@ -33,7 +34,6 @@ from tests.serverstage import (
     register,
     registration,
     retrieve,
-    serving,
     store,
 )
 
@@ -81,8 +81,9 @@ async def test_what_clients_left_open_ends_by_itself() -> None:
 async def test_a_taken_port_is_said_and_leaves_nothing(taken: str) -> None:
     async with serving() as other:
         port = other.rpc_port if taken == "port" else other.http_port
+        fields: dict[str, Any] = {"shm_name": name(), taken: port}
         with pytest.raises(FatalError, match="cannot listen"):
-            async with serving(shm_name=name(), **{taken: port}):
+            async with serving(**fields):
                 pass
 
 

@@ -16,7 +16,6 @@ from tests.faultstage import CHUNK
 
 pytestmark = pytest.mark.torch
 
-
 FAULTS = [
     "noop_retrieve",
     "half_retrieve",

@@ -22,7 +22,6 @@ from tests.faultstage import staged
 
 ints = st.sampled_from([-1, 0, 1, 2, 4, 8, 12, 2**40])
 
-
 keys = st.builds(
     CacheKey,
     model_name=st.just("m"),
@@ -35,9 +34,7 @@ keys = st.builds(
     num_kv_readers=ints,
 )
 
-
 tables = st.lists(st.lists(ints, max_size=6), max_size=3)
-
 
 REQUESTS: dict[Op, st.SearchStrategy[Any]] = {
     Op.LOOKUP: st.tuples(keys, ints),
@@ -50,7 +47,6 @@ REQUESTS: dict[Op, st.SearchStrategy[Any]] = {
     Op.COMMIT_RETRIEVE: st.tuples(keys, ints),
     Op.END_SESSION: st.tuples(st.just("r")),
 }
-
 
 SAFE = [name for name in FAULTS if name not in ("crash", "freeze")]
 

@@ -19,10 +19,10 @@ from protocol.messages import VOID
 from protocol.ops import Op
 from tests.benchserver.refserver.tiers.reference import DictTier
 from tests.faultstage import DONE, FROM, TO, Stage, staged
+from tests.httpstage import serving
 from tests.serverstage import (
     connected,
     key,
-    serving,
 )
 
 OBJECTS = 4

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,52 +12,22 @@ import pytest
 import pytest_asyncio
 
 from benchserver.errors import UsageError
-from benchserver.refserver.server import ServerConfig, serve
 from protocol.health import read_health
+from tests.httpstage import serving
 
-WITHIN_S = 30.0
 Ask = Callable[..., Awaitable[tuple[int, Any]]]
-
-
-@asynccontextmanager
-async def serving(*faults: str) -> AsyncIterator[tuple[Ask, list[str]]]:
-    """A server with these faults, and what asks its HTTP API."""
-    ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    stop, lines = asyncio.Event(), list[str]()
-    server = asyncio.create_task(
-        serve(
-            ServerConfig(l1_bytes=1 << 20, faults=faults),
-            on_ready=lambda _, http_port: ready.set_result(http_port),
-            stop=stop,
-            journal=lines.append,
-        )
-    )
-    try:
-        first: list[asyncio.Future[Any]] = [ready, server]
-        await asyncio.wait(first, timeout=WITHIN_S, return_when=asyncio.FIRST_COMPLETED)
-        assert ready.done(), "the server did not start"
-        port = ready.result()
-        async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
-
-            async def ask(path: str, body: Any = None, data: bytes | None = None) -> Any:
-                method = "GET" if body is None and data is None else "POST"
-                async with session.request(method, path, json=body, data=data) as response:
-                    text = await response.text()
-                    try:
-                        return response.status, json.loads(text)
-                    except ValueError:
-                        return response.status, text
-
-            yield ask, lines
-    finally:
-        stop.set()
-        await asyncio.wait_for(server, WITHIN_S)
 
 
 @asynccontextmanager
 async def asking(*faults: str) -> AsyncIterator[Ask]:
     """What asks a server with these faults."""
-    async with serving(*faults) as (ask, _):
+    async with serving(faults=faults) as site:
+
+        async def ask(path: str, body: Any = None, data: bytes | None = None) -> tuple[int, Any]:
+            method = "GET" if body is None and data is None else "POST"
+            answer = await site.ask(method, path, body, data=data)
+            return answer.status, answer.document
+
         yield ask
 
 

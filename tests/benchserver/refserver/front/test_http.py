@@ -207,7 +207,6 @@ async def raw(site: Site, data: bytes, *, more: bool = False) -> bytes:
 
 HEAD = b"POST /cache/clear HTTP/1.1\r\nHost: x\r\n"
 
-
 UNFINISHED = [
     b"GET\r\n",
     HEAD,

@@ -6,6 +6,7 @@ import pytest
 
 from protocol import httpapi
 from protocol.dialects import V056, dialect_of, release_of
+from tests.httpstage import serving
 from tests.serverstage import (
     BS,
     CHUNK,
@@ -16,7 +17,6 @@ from tests.serverstage import (
     kv_pages,
     name,
     register,
-    serving,
 )
 
 pytestmark = pytest.mark.usefixtures("nothing_left")

@@ -10,11 +10,11 @@ import pytest
 
 from protocol.messages import VOID
 from protocol.ops import Op
+from tests.httpstage import serving
 from tests.serverstage import (
     connected,
     key,
     registration,
-    serving,
 )
 
 pytestmark = pytest.mark.usefixtures("nothing_left")

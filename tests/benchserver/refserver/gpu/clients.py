@@ -22,11 +22,7 @@ from tests.cudastage import (
 from tests.faultstage import CHUNK, FROM, SHAPE, TO, Stage, client_memory, empty_stage, key
 
 SIZE = int(np.prod(SHAPE))
-
-
 LAYERS = 2
-
-
 WITHIN_S = 10.0
 
 

@@ -12,7 +12,6 @@ from tests.faultstage import SHAPE
 
 CUDA = cuda_handle(SHAPE)
 
-
 RAW = CudaRawHandle(
     ipc_handle=bytes(64),
     alloc_offset=0,
@@ -22,7 +21,6 @@ RAW = CudaRawHandle(
     stride=CUDA.stride,
     device_uuid=UUID,
 )
-
 
 DEVICE = Device(ordinal=0, total_bytes=1 << 30)
 

@@ -30,7 +30,6 @@ ON_HOST = CpuShmHandle(
     shm_name="none", nbytes=CUDA.nbytes, dtype="float16", shape=CUDA.shape, stride=CUDA.stride
 )
 
-
 NO_TORCH = "import of torch halted; None in sys.modules"
 
 

@@ -14,6 +14,7 @@ from protocol.inline.tensor import InlineTensor
 from protocol.inline.writing import encode_tensor_list
 from protocol.messages import VOID, RetrievePlan, StorePlan
 from protocol.ops import Op
+from tests.httpstage import serving
 from tests.serverstage import (
     CHUNK,
     CLASSICAL,
@@ -33,7 +34,6 @@ from tests.serverstage import (
     name,
     register,
     registration,
-    serving,
     store,
 )
 

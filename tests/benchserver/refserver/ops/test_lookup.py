@@ -15,6 +15,7 @@ from protocol.messages import VOID
 from protocol.ops import Op
 from tests import faultstage
 from tests.benchserver.refserver.tiers.reference import DictTier
+from tests.httpstage import serving
 from tests.serverstage import (
     CHUNK,
     CLASSICAL,
@@ -27,7 +28,6 @@ from tests.serverstage import (
     lookup,
     register,
     retrieve,
-    serving,
     store,
 )
 

@@ -11,6 +11,7 @@ from protocol import httpapi
 from protocol.handles import CpuShmHandle
 from protocol.messages import VOID, TransferResult
 from protocol.ops import Op
+from tests.httpstage import serving
 from tests.serverstage import (
     BS,
     CHUNK,
@@ -29,7 +30,6 @@ from tests.serverstage import (
     lookup,
     register,
     retrieve,
-    serving,
     store,
 )
 

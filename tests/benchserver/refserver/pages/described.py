@@ -40,6 +40,4 @@ def info(group: int, layers: list[int], tokens: int = 0) -> dict[str, Any]:
 
 
 NHD = handle((2, 6, 4, 3, 5))
-
-
 MLA = handle((6, 4, 7))

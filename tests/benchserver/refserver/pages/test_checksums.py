@@ -16,10 +16,7 @@ from benchserver.refserver.pages.checksums import (
 from benchserver.refserver.pages.layout import Format
 
 CLASSICAL = np.arange(2 * 6 * 4, dtype=np.uint16).reshape(2, 6, 2, 1, 2)
-
-
 MLA = np.arange(6 * 3, dtype=np.uint16).reshape(6, 1, 3)
-
 
 LAYERS = [
     HashedLayer(tensor=CLASSICAL, form=Format.KV_FIRST_NHD, dtype="float16"),

@@ -56,10 +56,7 @@ FORMATS: dict[str, tuple[tuple[int, ...], str, dict[str, str]]] = {
     "MLA": ((6, 4, 7), "float16", {}),
 }
 
-
 ONE_PLANE = [name for name in FORMATS if name == "MLA" or name.startswith("fused")]
-
-
 BLOCKS_FIRST = [*ONE_PLANE, *(name for name in FORMATS if name.startswith("blocks"))]
 
 

@@ -12,8 +12,6 @@ from benchserver.refserver.objectkey import ObjectKey
 from benchserver.refserver.tiers.keyname import NAME, key_bytes, name_of
 
 pytestmark = pytest.mark.usefixtures("leak_free")
-
-
 KEY = ObjectKey(b"\x01\x02", "model", 12, 3, "salt", 4)
 
 

@@ -24,8 +24,6 @@ TASKS = 4
 KEYS_A_TASK = 3
 KEYS = TASKS * KEYS_A_TASK
 NBYTES = 100_000
-
-
 _VERSION = struct.Struct(">Q")
 
 

@@ -20,7 +20,6 @@ from tests.benchserver.refserver.tiers.conformance import content, expect, get, 
 
 KB = 1000
 
-
 CONFIG = MockConfig(
     capacity_bytes=GB,
     latency_ns=3 * NS_PER_MS,

@@ -24,8 +24,6 @@ from tests.benchserver.refserver.tiers.mooncake.opening import opened
 from tests.oddpeers import closed
 
 pytestmark = pytest.mark.usefixtures("leak_free")
-
-
 SIZE = 5000
 
 

@@ -11,8 +11,6 @@ from benchserver.refserver.tiers.mooncake.staging import Staging
 from benchserver.refserver.tiers.tier import TierError
 
 pytestmark = pytest.mark.usefixtures("leak_free")
-
-
 PAGE = 4096
 
 

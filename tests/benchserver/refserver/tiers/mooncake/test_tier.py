@@ -27,8 +27,6 @@ from tests.benchserver.refserver.tiers.conformance import (
 from tests.benchserver.refserver.tiers.mooncake.opening import opened
 
 pytestmark = pytest.mark.usefixtures("leak_free")
-
-
 HEADER = header_bytes(key_bytes(key(1)))
 SIZE = 5000
 
