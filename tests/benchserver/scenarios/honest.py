@@ -71,7 +71,7 @@ class HonestServer:
         """Return what is answered, each after the latency."""
         honest: dict[Op, Line] = {
             Op.NOOP: lambda: "OK",
-            Op.LOOKUP: self._look_up,
+            Op.LOOKUP: self.look_up,
             Op.QUERY_PREFETCH_STATUS: self.hits.__getitem__,
             Op.STORE: self.store,
             Op.RETRIEVE: self.retrieve,
@@ -96,7 +96,7 @@ class HonestServer:
             for end in range(0, key.end, step)
         ]
 
-    def _look_up(self, key: CacheKey, _workers: int) -> Any:
+    def look_up(self, key: CacheKey, _workers: int) -> Any:
         latest_ns = self.clock.now_ns() - self.visible_after_ns
         hit = 0
         for names in zip(*(self.chunk_names(key, r) for r in range(key.world_size)), strict=True):

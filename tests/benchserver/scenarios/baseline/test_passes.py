@@ -26,7 +26,7 @@ from benchserver.kv.evidence import EvidenceKind
 from benchserver.kv.verify import verify
 from benchserver.scenarios.baseline.checks import JUDGES
 from benchserver.scenarios.baseline.passes import Passes, Setting
-from benchserver.scenarios.baseline.plan import PROBES, REUSED_SOURCE, Pass
+from benchserver.scenarios.baseline.plan import PROBES, REUSED_SOURCE, SKIPPED_TOKENS, Pass
 from benchserver.scenarios.baseline.probes import probes_made
 from benchserver.scenarios.baseline.scenario import sequences_of, setting_of
 from benchserver.scenarios.baseline.sequences import Sequences
@@ -247,6 +247,42 @@ async def test_a_server_that_answers_no_more_ends_the_run_and_the_record_says_ho
     assert moved.latency_ns == NS_PER_S
     # Its request is still open: leaving the server settles it.
     assert list(played.stage.crew.desk.open_requests) == [f"bs-{NONCE}-3-warm-1"]
+
+
+@pytest.mark.asyncio
+async def test_without_a_count_nothing_is_stored_and_the_locks_are_freed(
+    make_stage: MakeStage,
+) -> None:
+    """Whether the LOOKUP that got no answer has locked anything is not known."""
+    played = make_stage()
+    played.server.answers[Op.LOOKUP] = None
+    record = await run_one(played, seq=3)
+    assert named(record.steps) == ["cold", "FREE_LOOKUP_LOCKS", "END_SESSION"]
+    assert [f.check.name for f in bad(record) if not f.follows] == ["cold_lookup"]
+    assert Op.STORE not in played.connection.ops
+    assert played.stage.crew.desk.open_requests == {}
+
+
+@pytest.mark.asyncio
+async def test_what_is_gone_before_the_partial_retrieve_is_not_retrieved(
+    make_stage: MakeStage,
+) -> None:
+    played = make_stage()
+    honest = played.server.look_up
+
+    def forget_before_partial(key: CacheKey, workers: int) -> object:
+        if key.request_id == f"bs-{NONCE}-0-partial":
+            played.server.stored.clear()
+        return honest(key, workers)
+
+    played.server.answers[Op.LOOKUP] = forget_before_partial
+    record = await run_one(played)
+    findings = bad(record)
+    assert findings[0].text == (
+        "seq=0: LOOKUP before the partial RETRIEVE hit 0/2 chunks, expected 2/2"
+    )
+    assert sum(isinstance(s, TransferRecord) and s.skip_tokens > 0 for s in record.steps) == 0
+    assert probes_made(record) == frozenset(PROBES) - {SKIPPED_TOKENS}
 
 
 @pytest.mark.asyncio
