@@ -43,8 +43,9 @@ def verify_reused(
 ) -> Evidence:
     """Look at every byte of blocks that `reuse` was called for, and nobody else may write.
 
-    They may hold their content again when this returns.
+    They may hold their content again when this returns.  Raises ValueError without a block.
     """
+    check_skipped(window, 0, looked_at=False)
     found = pages.compare(window, digests, reused=True)
     return _compared(pages, window, digests, candidates, found, 0)
 

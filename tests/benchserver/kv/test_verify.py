@@ -203,4 +203,8 @@ def test_blocks_that_are_not_there_are_refused_before_anybody_looks() -> None:
     for skipped in (0, 5):
         with pytest.raises(ValueError, match=f"{skipped} of 4 blocks skipped: none to see"):
             verify_skipped(pages, WINDOW, (), skipped=skipped)
+    empty = Window(first=4, count=0, block_ids=(), canaries=())
+    for look in (verify, verify_reused):
+        with pytest.raises(ValueError, match="0 of 0 blocks skipped: none is left"):
+            look(pages, empty, (), ())
     assert pages.asked == []
