@@ -42,8 +42,8 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 
 @pytest.mark.asyncio
 async def test_what_clients_left_open_ends_by_itself() -> None:
-    async def main(pages: Pages) -> None:
-        clock = VirtualClock(by_hand=True)
+    clock = VirtualClock(by_hand=True)
+    with kv_pages(CLASSICAL) as pages:
         async with (
             serving(shm_name=name(), clock=clock) as server,
             connected(server.rpc_port) as [client],
@@ -71,9 +71,6 @@ async def test_what_clients_left_open_ends_by_itself() -> None:
             await clock.move_ns(3601 * NS_PER_S)
             await status_when(lambda s: not s.handle_instances)
             assert any("fell silent" in line for line in server.lines)
-
-    with kv_pages(CLASSICAL) as pages:
-        await asyncio.wait_for(main(pages), 30)
 
 
 @pytest.mark.asyncio
@@ -145,8 +142,9 @@ async def test_many_clients_at_once_never_get_wrong_bytes() -> None:
             await client.call(Op.END_SESSION, wanted.request_id)
         return right
 
-    async def main(all_pages: list[Pages]) -> None:
-        count = len(all_pages)
+    with ExitStack() as stack:
+        count = 4
+        all_pages = [stack.enter_context(kv_pages(CLASSICAL)) for _ in range(count)]
         async with (
             serving(l1_bytes=16 * 4096) as server,
             connected(server.rpc_port, count) as clients,
@@ -158,9 +156,6 @@ async def test_many_clients_at_once_never_get_wrong_bytes() -> None:
             assert sum(right) > count
             status = (await http(server.http_port, httpapi.STATUS_PATH))[1]
             assert httpapi.parse_status(status).write_locked == 0
-
-    with ExitStack() as stack:
-        await main([stack.enter_context(kv_pages(CLASSICAL)) for _ in range(4)])
 
 
 @pytest.mark.asyncio

@@ -20,7 +20,6 @@ from tests.serverstage import (
     FAILED,
     MLA,
     NONCE,
-    Pages,
     connected,
     http,
     infos,
@@ -73,7 +72,9 @@ async def test_store_lookup_retrieve_and_digests_with_two_groups() -> None:
 
 @pytest.mark.asyncio
 async def test_two_ranks_hit_together() -> None:
-    async def main(pages: list[Pages]) -> None:
+    with kv_pages(CLASSICAL) as first, kv_pages(CLASSICAL) as second:
+        pages = first, second
+        second.tensors[0][:] += 1
         async with serving() as server, connected(server.rpc_port, 2) as clients:
             for rank, client in enumerate(clients):
                 await register(client, rank, pages[rank], infos([0]), world_size=2)
@@ -87,10 +88,6 @@ async def test_two_ranks_hit_together() -> None:
                 assert await retrieve(client, keys[rank], [[5, 6]], rank) == DONE
                 tensor = pages[rank].tensors[0]
                 assert np.array_equal(tensor[:, [5, 6]], tensor[:, [1, 2]])
-
-    with kv_pages(CLASSICAL) as first, kv_pages(CLASSICAL) as second:
-        second.tensors[0][:] += 1
-        await main([first, second])
 
 
 @pytest.mark.asyncio

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,7 +18,9 @@ from benchserver.clock import NS_PER_S
 from benchserver.refserver.gpu.instance import CudaInstance
 from benchserver.refserver.gpu.runtime import CudaRuntime
 from benchserver.refserver.ops.mapped import MappedOps
+from benchserver.refserver.ops.registration import on_gpu
 from benchserver.refserver.refusal import RefusalError
+from protocol.handles import CpuShmHandle, KvHandle
 from protocol.messages import VOID
 from protocol.ops import Op
 from tests.benchserver.refserver.gpu.clients import (
@@ -25,15 +28,14 @@ from tests.benchserver.refserver.gpu.clients import (
     SIZE,
     WITHIN_S,
 )
+from tests.benchserver.refserver.gpu.described import CUDA, RAW
 from tests.cudastage import (
     EVENT,
     HostStream,
     cuda_handle,
     torch_tensors,
 )
-from tests.faultstage import FROM, SHAPE, Stage, empty_stage, key
-
-pytestmark = pytest.mark.torch
+from tests.faultstage import FROM, SHAPE, Stage, client_memory, empty_stage, key
 
 
 class Memory:
@@ -83,12 +85,12 @@ async def all_unmapped(runtime: Runtime, count: int) -> None:
     assert len(runtime.unmapped) == count
 
 
-def registration(instance_id: int, layers: int = LAYERS) -> tuple[Any, ...]:
+def registration_of(instance_id: int, layers: int = LAYERS) -> tuple[Any, ...]:
     handles = [
         cuda_handle(SHAPE, offset=layer * SIZE, storage_bytes=2 * SIZE * layers)
         for layer in range(layers)
     ]
-    return instance_id, handles, "m", 2, "vllm", {"kv_layout": "NHD"}, []
+    return registration(instance_id, handles)
 
 
 @asynccontextmanager
@@ -122,13 +124,14 @@ def runtime(served: tuple[Stage, Runtime]) -> Runtime:
     return served[1]
 
 
+@pytest.mark.torch
 @pytest.mark.asyncio
 async def test_a_gpu_client_registers_once_and_is_unmapped_when_it_leaves(
     stage: Stage, runtime: Runtime
 ) -> None:
     before = runtime.memory.copy()
     for _ in range(2):
-        assert await stage.call(Op.REGISTER_KV_CACHE, *registration(1)) is VOID
+        assert await stage.call(Op.REGISTER_KV_CACHE, *registration_of(1)) is VOID
     assert len(runtime.opened) == 1
     assert stage.lines == ["embedded server: L1 is not pinned"]
     instance = stage.core.registry.mapped[1]
@@ -143,9 +146,10 @@ async def test_a_gpu_client_registers_once_and_is_unmapped_when_it_leaves(
     assert not stage.core.registry.mapped
 
 
+@pytest.mark.torch
 @pytest.mark.asyncio
 async def test_of_two_registrations_at_once_one_stays(stage: Stage, runtime: Runtime) -> None:
-    calls = [stage.call(Op.REGISTER_KV_CACHE, *registration(1)) for _ in range(2)]
+    calls = [stage.call(Op.REGISTER_KV_CACHE, *registration_of(1)) for _ in range(2)]
     assert await asyncio.gather(*calls) == [VOID, VOID]
     assert len(runtime.opened) == 2
     await all_unmapped(runtime, 1)
@@ -154,6 +158,7 @@ async def test_of_two_registrations_at_once_one_stays(stage: Stage, runtime: Run
     assert runtime.unmapped[1] is kept
 
 
+@pytest.mark.torch
 @pytest.mark.asyncio
 async def test_a_registration_for_which_there_is_no_room_any_more_is_not_acknowledged(
     stage: Stage,
@@ -162,7 +167,7 @@ async def test_a_registration_for_which_there_is_no_room_any_more_is_not_acknowl
 ) -> None:
     monkeypatch.setattr("benchserver.refserver.registry.MAX_INSTANCES", 1)
 
-    calls = [stage.call(Op.REGISTER_KV_CACHE, *registration(i)) for i in (1, 2)]
+    calls = [stage.call(Op.REGISTER_KV_CACHE, *registration_of(i)) for i in (1, 2)]
     answers = await asyncio.gather(*calls, return_exceptions=True)
     assert sorted(isinstance(answer, RefusalError) for answer in answers) == [False, True]
     assert len(runtime.opened) == 2
@@ -170,10 +175,11 @@ async def test_a_registration_for_which_there_is_no_room_any_more_is_not_acknowl
     assert len(stage.core.registry.mapped) == 1
 
 
+@pytest.mark.torch
 @pytest.mark.asyncio
 async def test_memory_that_turns_out_to_be_useless_is_unmapped() -> None:
     async with with_runtime(layers=LAYERS + 1) as (stage, runtime):
-        args = registration(1, layers=LAYERS + 1)
+        args = registration_of(1, layers=LAYERS + 1)
         with pytest.raises(
             RefusalError, match=r"instance 1: (the KV tensors cannot be used|kernels on)"
         ):
@@ -183,14 +189,65 @@ async def test_memory_that_turns_out_to_be_useless_is_unmapped() -> None:
         assert not stage.core.registry.mapped
 
 
+@pytest.mark.torch
 @pytest.mark.asyncio
 async def test_a_silent_gpu_client_is_unmapped_with_the_others(
     stage: Stage, runtime: Runtime
 ) -> None:
-    await stage.call(Op.REGISTER_KV_CACHE, *registration(1))
+    await stage.call(Op.REGISTER_KV_CACHE, *registration_of(1))
     registry = stage.core.registry
     assert registry.stale(3600 * NS_PER_S) == ([], [])
     assert registry.stale(3601 * NS_PER_S) == ([1], [])
     registry.remove_mapped(1)
     await all_unmapped(runtime, 1)
     assert runtime.unmapped == runtime.opened
+
+
+ON_HOST = CpuShmHandle(
+    shm_name="none", nbytes=CUDA.nbytes, dtype="float16", shape=CUDA.shape, stride=CUDA.stride
+)
+NO_TORCH = "import of torch halted; None in sys.modules"
+
+
+@pytest.fixture
+def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+
+
+def registration(instance_id: int, handles: list[Any]) -> tuple[Any, ...]:
+    return instance_id, handles, "m", 2, "vllm", {"kv_layout": "NHD"}, []
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("without_torch")
+@pytest.mark.parametrize("handle", [CUDA, RAW])
+async def test_without_torch_a_gpu_client_is_refused_and_others_are_served(
+    handle: KvHandle,
+) -> None:
+    with empty_stage() as stage, client_memory(1) as (handles, _):
+        with pytest.raises(RefusalError) as caught:
+            await stage.call(Op.REGISTER_KV_CACHE, *registration(1, [handle]))
+        text = f"GPU clients need PyTorch in this server ({NO_TORCH}); "
+        assert str(caught.value) == (
+            f"REGISTER_KV_CACHE of instance 1: {text}pip install 'bench-server[gpu]'; "
+            "no answer is sent, so the client waits until its own timeout"
+        )
+        assert not stage.core.registry.mapped
+        assert await stage.call(Op.REGISTER_KV_CACHE, *registration(2, handles)) is VOID
+        reply = await stage.call(Op.STORE, key("a", 0), 2, [FROM], b"any event")
+        assert reply.ok
+
+
+def test_tensors_of_one_client_lie_all_on_a_gpu_or_none() -> None:
+    assert on_gpu([CUDA, RAW]) == [CUDA, RAW]
+    assert on_gpu([ON_HOST, ON_HOST]) == []
+    with pytest.raises(RefusalError, match=r"^1 of 2 KV tensors lie on a GPU, expected all$"):
+        on_gpu([CUDA, ON_HOST])
+
+
+@pytest.mark.asyncio
+async def test_a_bad_layout_is_refused_before_torch_is_looked_for() -> None:
+    with empty_stage() as stage:
+        flat = cuda_handle((2, 3))
+        with pytest.raises(RefusalError, match=r": a tensor of shape \(2, 3\)"):
+            await stage.call(Op.REGISTER_KV_CACHE, *registration(1, [flat]))

@@ -61,7 +61,8 @@ async def until(count: int, admission: Admission) -> None:
 
 @pytest.mark.asyncio
 async def test_who_is_too_much_is_turned_away_and_a_place_that_is_free_is_given() -> None:
-    async def scene(admission: Admission, port: int) -> None:
+    lines: list[str] = []
+    with admitting(2, lines) as (admission, port):
         watching = asyncio.create_task(admission.run(port))
         async with AsyncExitStack() as stack:
 
@@ -83,8 +84,4 @@ async def test_who_is_too_much_is_turned_away_and_a_place_that_is_free_is_given(
             for task in (watching, *(ended for ended, _ in guests)):
                 task.cancel()
                 await asyncio.wait([task])
-
-    lines: list[str] = []
-    with admitting(2, lines) as (admission, port):
-        await asyncio.wait_for(scene(admission, port), WITHIN_S)
     assert lines[0].startswith("embedded server: 2 clients are connected; turned away: ")
