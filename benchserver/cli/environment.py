@@ -44,7 +44,7 @@ def warning(command: click.Command, environment: Mapping[str, str]) -> str:
     shown = ", ".join(one_line(ascii(name)[1:-1], 60) for name in lost[:_MAX_NAMES])
     more = f" and {len(lost) - _MAX_NAMES} more" if len(lost) > _MAX_NAMES else ""
     verb = "is" if len(lost) == 1 else "are"
-    return f"{shown}{more} in the environment {verb} no option of bench-server: ignored"
+    return f"{shown}{more} in the environment {verb} not an option of bench-server: ignored"
 
 
 def origin(ctx: click.Context, parameter: click.Parameter) -> str:

@@ -84,7 +84,7 @@ class Engine:
         _check_transport(self)
         if self.cuda_ipc == "driver" and self.transfer is TransferChoice.ENGINE_DRIVEN:
             raise UsageError(
-                "--cuda-ipc driver never matters with --transfer-mode engine_driven, in which no "
+                "--cuda-ipc driver has no effect with --transfer-mode engine_driven, in which no "
                 "server maps our memory"
             )
         if self.num_tokens_given and self.num_tokens < self.spec.block_size:
@@ -109,7 +109,7 @@ def _check_transport(engine: Engine) -> None:
         return
     if handle != (mode is TransferChoice.LMCACHE_DRIVEN):
         raise UsageError(
-            f"--require-transport {engine.require_transport} never comes with --transfer-mode "
+            f"--require-transport {engine.require_transport} cannot come with --transfer-mode "
             f"{mode.value}: handle goes with lmcache_driven, shm and inline with engine_driven"
         )
 

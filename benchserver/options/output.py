@@ -20,7 +20,7 @@ OUTPUT = Table(
         Option(
             name="--junit",
             kind=Text("PATH"),
-            help="Write a JUnit XML report, one case a check; - as above.",
+            help="Write a JUnit XML report, one case for each check; - as above.",
             replay=_OUTPUT,
         ),
         Option(

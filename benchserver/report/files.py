@@ -1,4 +1,4 @@
-"""Reports as bytes: JSON for machines, JUnit XML with one case a check for CI."""
+"""Reports as bytes: JSON for machines, JUnit XML with one case for each check for CI."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _json_value(option: Option, value: Any) -> Any:
 
 
 def junit_document(result: RunResult) -> bytes:
-    """Return JUnit XML: one case a check, failed ones with their texts."""
+    """Return JUnit XML: one case for each check, failed ones with their texts."""
     tallies, probes = result.ledger.tallies, _probe_cases(result)
     bad = sum(tally.verdict is not Verdict.VALID for tally in tallies.values())
     suite = ElementTree.Element(

@@ -31,7 +31,7 @@ def chunk_size(record: RoundRecord) -> list[Finding]:
         else failed(
             CHUNK_SIZE,
             f"{record.label}: GET_CHUNK_SIZE answered {trip.answer}, {record.chunk_tokens} "
-            "before: two servers listen at --rpc-url, or it was started anew",
+            "before: two servers listen at --rpc-url, or it was restarted",
         )
         for trip in _answered(record, Op.GET_CHUNK_SIZE)
     ]

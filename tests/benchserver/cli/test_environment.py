@@ -81,7 +81,7 @@ def test_a_service_of_our_name_does_not_break_the_start(served: list[dict[str, A
     assert result.exit_code == 0, result.stderr
     assert (served[0]["port"], served[0]["http_port"]) == (5555, 8080)
     assert result.stderr.startswith("bench-server: warning: BENCH_SERVER_PORT, BENCH_SERVER_SERVE_")
-    text = " and 1 more in the environment are no option of bench-server: ignored\n"
+    text = " and 1 more in the environment are not an option of bench-server: ignored\n"
     assert result.stderr.endswith(text)
     assert result.stderr.count("\n") == 1
 
@@ -96,7 +96,7 @@ def test_a_misspelt_variable_is_a_warning(runs: Runs) -> None:
     result = invoke("--mode", "cpu", "--quiet", BENCH_SERVER_NUM_TOKEN="512")
     assert (result.exit_code, len(runs)) == (0, 1)
     assert result.stderr == (
-        "bench-server: warning: BENCH_SERVER_NUM_TOKEN in the environment is no option of "
+        "bench-server: warning: BENCH_SERVER_NUM_TOKEN in the environment is not an option of "
         "bench-server: ignored\n"
     )
 
@@ -104,7 +104,7 @@ def test_a_misspelt_variable_is_a_warning(runs: Runs) -> None:
 def test_names_of_any_kind_are_shown_in_one_line() -> None:
     text = warning(cli, {"BENCH_SERVER_\x1b[31m\n": "x", "BENCH_SERVERX": "x", "PATH": "x"})
     assert text.isprintable()
-    assert text.startswith(r"BENCH_SERVER_\x1b[31m\n in the environment is no option")
+    assert text.startswith(r"BENCH_SERVER_\x1b[31m\n in the environment is not an option")
 
 
 def test_every_option_has_its_variable() -> None:

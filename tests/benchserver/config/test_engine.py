@@ -56,7 +56,7 @@ def test_a_transport_that_the_mode_never_takes(
     make_config: MakeConfig, transfer: TransferChoice, transport: str
 ) -> None:
     config = make_config(transfer=transfer, require_transport=transport)
-    with pytest.raises(UsageError, match=f"--require-transport {transport} never comes with"):
+    with pytest.raises(UsageError, match=f"--require-transport {transport} cannot come with"):
         check_config(config)
 
 

@@ -60,7 +60,7 @@ def test_the_default_run_is_fine(make_config: MakeConfig) -> None:
         ),
         (
             {"mode": "gpu", "cuda_ipc": "driver", "transfer": TransferChoice.ENGINE_DRIVEN},
-            "--cuda-ipc driver never matters with --transfer-mode engine_driven",
+            "--cuda-ipc driver has no effect with --transfer-mode engine_driven",
         ),
         ({"num_tokens": 15}, "--num-tokens 15 is less than one block of 16 tokens"),
     ],

@@ -66,7 +66,7 @@ async def test_wrong_answers_fail(make_config: MakeConfig) -> None:
     assert result.verdict is Verdict.INVALID
     assert result.ledger.tallies[CHUNK_SIZE].texts == [
         "ping=1: GET_CHUNK_SIZE answered 128, 64 before: two servers listen at --rpc-url, or it "
-        "was started anew"
+        "was restarted"
     ]
     assert result.ledger.tallies[PONG].texts == ["ping=0: PING answered False, expected True"]
 
