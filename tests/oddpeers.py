@@ -91,7 +91,7 @@ _NO_ZMQ = (
 )
 _SILENT = (
     "something listens at --rpc-url, but it has not spoken ZMQ yet: the server is frozen (stopped, "
-    "or without a CPU), or it is no LMCache MP server; "
+    "or without a CPU), or it is not an LMCache MP server; "
 )
 
 ODD_PEERS: Mapping[str, tuple[Callable[[], AbstractContextManager[int]], str]] = {

@@ -38,7 +38,7 @@ _NO_ZMQ = (
 )
 _SILENT = (
     "something listens at --rpc-url, but it has not spoken ZMQ yet: the server is frozen (stopped, "
-    "or without a CPU), or it is no LMCache MP server; see its log, or correct --rpc-url"
+    "or without a CPU), or it is not an LMCache MP server; see its log, or correct --rpc-url"
 )
 
 
@@ -134,7 +134,7 @@ async def ask_group(open_rpc: Callable[[Dialect], Connection], *, timeout_ns: in
     """Find out by harmless questions which releases the server can be, one at a time.
 
     Each waits up to `timeout_ns`; a current server leaves six of eight unanswered.  Raises
-    FatalError for a peer that is no LMCache MP server, or one of no known release.
+    FatalError for a peer that is not an LMCache MP server, or one of no known release.
     """
     questions = probe()
     question = next(questions)
@@ -208,7 +208,7 @@ async def confirm_release(
         group = await ask_group(open_rpc, timeout_ns=int(timeout_s * NS_PER_S))
     except FatalError as error:
         raise FatalError(
-            f"{target.rpc_url} is reachable, but {one_line(answer, 160)}; it is no LMCache MP "
+            f"{target.rpc_url} is reachable, but {one_line(answer, 160)}; it is not an LMCache MP "
             f"server of release {rpc.dialect.name}, or its RPC thread is dead"
         ) from error
     raise FatalError(_two_releases(rpc.dialect, target, version, group, answer))

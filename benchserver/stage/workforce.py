@@ -91,7 +91,7 @@ class Workforce:
         await gather_all(self._register(worker) for worker in self.workers)
 
     async def unregister(self, *, timeout_ns: int) -> list[str]:
-        """Take back whatever may be registered; return what came of it where that is no answer."""
+        """Take back whatever may be registered; return what came of it unless that is an answer."""
         timeout_ns = min(timeout_ns, int(self._timeout_s * NS_PER_S))
         done = await gather_all(self._unregister(worker, timeout_ns) for worker in self._registered)
         return [text for text in done if text]
@@ -245,7 +245,7 @@ class Workforce:
         if self._engine.mode == "cpu" or not handles:
             return (
                 "it must run on this host, as this user, and share our /dev/shm, as containers do "
-                "with --ipc=host; another host can be spoken to in engine_driven mode"
+                "with --ipc=host; from another host, use engine_driven mode"
             )
         container = (
             "; in a container, share our IPC namespace (--ipc=host), or use --cuda-ipc driver"

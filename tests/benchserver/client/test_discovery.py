@@ -477,7 +477,7 @@ async def test_who_is_no_server_confirms_nothing(
     else:
         assert text.startswith("tcp://localhost:5555 is reachable, but WAIT_PREFETCH_STATUS: ")
         assert text.endswith(
-            "it is no LMCache MP server of release 0.5.6, or its RPC thread is dead"
+            "it is not an LMCache MP server of release 0.5.6, or its RPC thread is dead"
         )
 
 
