@@ -80,7 +80,7 @@ BAD_FLAGS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("--cuda-ipc", "mps"), ("'--cuda-ipc'", "'mps' is not one of 'torch', 'driver'")),
     (
         ("--cuda-ipc", "driver", "--transfer-mode", "engine_driven"),
-        ("--cuda-ipc driver never matters with --transfer-mode engine_driven",),
+        ("--cuda-ipc driver has no effect with --transfer-mode engine_driven",),
     ),
     (("--config", "none.toml"), ("'--config'", "none.toml: No such file or directory")),
     (("--end", "\x1b[31m\n\x07"), ("'--end'", r"'\x1b[31m\n\x07' is not a decimal integer")),
