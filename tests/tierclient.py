@@ -90,7 +90,7 @@ class Client:
             window = _part(destination, chunks)
             key = self._keys.key(tokens, end=request.end, request_id=request.request_id, kv_rank=0)
             await self._mode.retrieve(key, window)
-            request.unread.clear()
+            request.locked_ranks.clear()
             past = (Candidate(label=f"sequence {sequence}", digests=digests),)
             _expect_match(sequence, verify(self._pool, window, digests[:chunks], past))
             _expect_match(sequence, verify_canaries(self._pool, destination))

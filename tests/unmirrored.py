@@ -7,6 +7,7 @@ has none: it holds nothing that could be right or wrong by itself, or its tests 
 from __future__ import annotations
 
 UNMIRRORED: dict[str, str] = {
+    "benchserver/client/connection.py": "an interface and its errors: connectionsuite.py, over all",
     "protocol/errors.py": "three names: tested wherever they are raised",
     "protocol/messages.py": "values without methods: test_codec and test_session compare them",
     **dict.fromkeys(

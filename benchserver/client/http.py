@@ -102,10 +102,6 @@ class HttpApi:
         """Return the server's `supported_transfer_mode`."""
         return httpapi.parse_transfer_mode(await self._get(self.routes.config, MAX_CONFIG_BYTES))
 
-    async def clear(self) -> None:
-        """Remove everything that is not locked from L1."""
-        await self._ask("POST", self.routes.clear, {})
-
     async def checksums(
         self, *, block_ids: Sequence[int], blocks_per_chunk: int, instance_id: int
     ) -> tuple[str, ...]:

@@ -1,14 +1,15 @@
 """LOOKUP, its status queries, and the locks and sessions that it leaves to be settled.
 
 A LOOKUP locks every object that it hits, once for each reader.  RETRIEVE gives a reader's lock
-back, FREE_LOOKUP_LOCKS what nobody read; END_SESSION gives none.  The book knows what is open,
-so that an interrupted run can still settle it.
+back, FREE_LOOKUP_LOCKS what nobody read; END_SESSION gives none.  What is open is kept, so that an
+interrupted run can still settle it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from benchserver.client.connection import CallFailedError, Connection, NoAnswerError
 from benchserver.client.keys import KeyMaker
@@ -34,7 +35,7 @@ def next_poll_ns(wait_ns: int) -> int:
 class OpenRequest:
     """One request id between its first call and END_SESSION.
 
-    `unread` are the KV ranks, one entry a reader, whose locks may still be held.  `keys` makes the
+    `locked_ranks` has the KV rank of every reader whose lock may still be held.  `keys` makes the
     cache keys of its calls: another tenant's for a request that must miss.
     """
 
@@ -42,7 +43,7 @@ class OpenRequest:
     tokens: Sequence[int]
     end: int
     request_id: str
-    unread: list[int] = field(default_factory=list)
+    locked_ranks: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +82,7 @@ class LookupDesk:
     def open(
         self, tokens: Sequence[int], *, end: int, request_id: str, keys: KeyMaker | None = None
     ) -> OpenRequest:
-        """Enter a request into the book, before its first call; `keys` None: those of the run."""
+        """Open a request, before its first call; `keys` None: those of the run."""
         request = OpenRequest(
             keys=keys or self._keys, tokens=tokens, end=end, request_id=request_id
         )
@@ -97,17 +98,17 @@ class LookupDesk:
             request.tokens, end=request.end, request_id=request.request_id, kv_rank=None
         )
         began_ns = self._clock.now_ns()
-        request.unread = list(self._kv_ranks)
+        request.locked_ranks = list(self._kv_ranks)
         reply = await self._rpc.call(Op.LOOKUP, key, self._tp_size)
         asked_by = request.request_id if reply.result is VOID else reply.result
         chunks = await self._hit_count(asked_by, began_ns)
         if chunks == 0:
-            request.unread = []
+            request.locked_ranks = []
         if self._rpc.dialect.lookup_keeps_part and key.world_size > 1:
-            await self._free_part(key, chunks)
+            await self._free_partial_chunk_052(key, chunks)
         return Hits(chunks=chunks, began_ns=began_ns, ended_ns=self._clock.now_ns())
 
-    async def _free_part(self, key: CacheKey, chunks: int) -> None:
+    async def _free_partial_chunk_052(self, key: CacheKey, chunks: int) -> None:
         """Give back the locks of the chunk that only some ranks had (0.5.2 and before)."""
         start, end = chunks * self._chunk_tokens, (chunks + 1) * self._chunk_tokens
         if end <= key.end:
@@ -140,36 +141,17 @@ class LookupDesk:
         of each call, if not the run's.
         """
         records: list[EndRecord] = []
-        for kv_rank in sorted(set(request.unread)):
-            readers = request.unread.count(kv_rank)
-            records.append(
-                await self._end_call(
-                    request,
-                    Op.FREE_LOOKUP_LOCKS,
-                    kv_rank=kv_rank,
-                    readers=readers,
-                    timeout_ns=timeout_ns,
-                )
-            )
+        for kv_rank in sorted(set(request.locked_ranks)):
+            records.append(await self._free(request, kv_rank, timeout_ns))
             # Settling again after an interruption must not free another request's locks.
-            request.unread = [rank for rank in request.unread if rank != kv_rank]
-        records.append(
-            await self._end_call(
-                request, Op.END_SESSION, kv_rank=0, readers=1, timeout_ns=timeout_ns
-            )
-        )
+            request.locked_ranks = [rank for rank in request.locked_ranks if rank != kv_rank]
+        records.append(await self._end(request, timeout_ns))
         self.open_requests.pop(request.request_id, None)
         return records
 
-    async def _end_call(
-        self,
-        request: OpenRequest,
-        op: Op,
-        *,
-        kv_rank: int,
-        readers: int,
-        timeout_ns: int | None,
-    ) -> EndRecord:
+    async def _free(self, request: OpenRequest, kv_rank: int, timeout_ns: int | None) -> EndRecord:
+        """Free the locks of a rank's readers that have not read."""
+        readers = request.locked_ranks.count(kv_rank)
         key = request.keys.key(
             request.tokens,
             end=request.end,
@@ -179,7 +161,15 @@ class LookupDesk:
         )
         # Before 0.5.5 the locks to free are counted by this number alone, as in LOOKUP.
         workers = readers * key.world_size
-        args = (request.request_id,) if op is Op.END_SESSION else (key, workers)
+        return await self._call(request, Op.FREE_LOOKUP_LOCKS, key, workers, timeout_ns=timeout_ns)
+
+    async def _end(self, request: OpenRequest, timeout_ns: int | None) -> EndRecord:
+        return await self._call(request, Op.END_SESSION, request.request_id, timeout_ns=timeout_ns)
+
+    async def _call(
+        self, request: OpenRequest, op: Op, *args: Any, timeout_ns: int | None
+    ) -> EndRecord:
+        """Return the record of a call that ends something, whatever became of it."""
         outcome, reason, began_ns = Outcome.OK, "", self._clock.now_ns()
         try:
             await self._rpc.call(op, *args, timeout_ns=timeout_ns)

@@ -19,7 +19,9 @@ class UnresolvedError(Exception):
 
 def unresolved(host: str, reason: str) -> UnresolvedError:
     """Return the error for a name that does not resolve."""
-    return UnresolvedError(f"the name {one_line(host, 80)} does not resolve ({reason})")
+    return UnresolvedError(
+        f"the name {one_line(host, 80)} does not resolve ({one_line(reason, 200)})"
+    )
 
 
 def is_address(host: str) -> bool:

@@ -81,8 +81,8 @@ async def _retrieved(
     request: OpenRequest, worker: Worker, window: Window, skip_tokens: int
 ) -> Moved:
     moved = await worker.mode.retrieve(_key(request, worker), window, skip_tokens=skip_tokens)
-    if worker.kv_rank in request.unread:
-        request.unread.remove(worker.kv_rank)  # its lock is given back
+    if worker.kv_rank in request.locked_ranks:
+        request.locked_ranks.remove(worker.kv_rank)  # its lock is given back
     return moved
 
 

@@ -160,13 +160,6 @@ async def test_two_clocks_on_one_loop_do_not_wait_for_each_other() -> None:
     assert other.entries == [("other", 10**9 + 7), ("other", 2 * 10**9 + 7)]
 
 
-def test_one_clock_serves_one_loop_after_the_other() -> None:
-    clock = VirtualClock()
-    for _ in range(2):
-        asyncio.run(clock.sleep_ns(5))
-    assert clock.now_ns() == 10
-
-
 @pytest.mark.asyncio
 async def test_by_hand_time_stands_until_it_is_moved() -> None:
     diary = Diary(VirtualClock(by_hand=True))

@@ -51,50 +51,49 @@ async def value(result: int, turns: int) -> int:
     return result
 
 
-def test_results_come_in_order_of_the_coroutines() -> None:
+@pytest.mark.asyncio
+async def test_results_come_in_order_of_the_coroutines() -> None:
     async def main() -> list[int]:
         return await gather_all(value(n, turns=5 - n) for n in range(5))
 
-    assert asyncio.run(main()) == [0, 1, 2, 3, 4]
+    assert await main() == [0, 1, 2, 3, 4]
 
 
-def test_nothing_to_gather() -> None:
+@pytest.mark.asyncio
+async def test_nothing_to_gather() -> None:
     async def main() -> list[int]:
         nothing: list[Coroutine[Any, Any, int]] = []
         await cancel_and_wait([])
         return await gather_all(nothing)
 
-    assert asyncio.run(main()) == []
+    assert await main() == []
 
 
-def test_the_first_failure_ends_the_others() -> None:
+@pytest.mark.asyncio
+async def test_the_first_failure_ends_the_others() -> None:
     async def fail(after: Probe) -> None:
         await after.started.wait()
         raise KeyError("boom")
 
-    async def main() -> None:
-        probe = Probe()
-        with pytest.raises(KeyError, match="boom"):
-            await gather_all([probe.wait(), fail(probe), probe.wait()])
-        assert probe.running == 0
-
-    asyncio.run(main())
+    probe = Probe()
+    with pytest.raises(KeyError, match="boom"):
+        await gather_all([probe.wait(), fail(probe), probe.wait()])
+    assert probe.running == 0
 
 
-def test_a_cancelled_caller_ends_its_children_first() -> None:
-    async def main() -> None:
-        probe = Probe()
-        caller = asyncio.ensure_future(gather_all([probe.wait(), probe.wait()]))
-        await probe.started.wait()
-        caller.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await caller
-        assert probe.running == 0
-
-    asyncio.run(main())
+@pytest.mark.asyncio
+async def test_a_cancelled_caller_ends_its_children_first() -> None:
+    probe = Probe()
+    caller = asyncio.ensure_future(gather_all([probe.wait(), probe.wait()]))
+    await probe.started.wait()
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    assert probe.running == 0
 
 
-def test_cancel_and_wait_drops_results_and_errors() -> None:
+@pytest.mark.asyncio
+async def test_cancel_and_wait_drops_results_and_errors() -> None:
     async def stubborn() -> int:
         try:
             await asyncio.Event().wait()
@@ -102,28 +101,24 @@ def test_cancel_and_wait_drops_results_and_errors() -> None:
             raise OSError("while ending") from error
         return 0
 
-    async def main() -> None:
-        probe = Probe()
-        tasks = [asyncio.ensure_future(c) for c in (probe.wait(), stubborn(), value(1, 0))]
-        await probe.started.wait()
-        await cancel_and_wait(tasks)
-        assert all(task.done() for task in tasks)
-        assert probe.running == 0
-
-    asyncio.run(main())
+    probe = Probe()
+    tasks = [asyncio.ensure_future(c) for c in (probe.wait(), stubborn(), value(1, 0))]
+    await probe.started.wait()
+    await cancel_and_wait(tasks)
+    assert all(task.done() for task in tasks)
+    assert probe.running == 0
 
 
-def test_work_in_a_thread_returns_and_raises() -> None:
-    async def main(executor: ThreadPoolExecutor) -> None:
+@pytest.mark.asyncio
+async def test_work_in_a_thread_returns_and_raises() -> None:
+    with ThreadPoolExecutor(1) as executor:
         assert await in_thread(executor, threading.get_ident) != threading.get_ident()
         with pytest.raises(ZeroDivisionError):
             await in_thread(executor, lambda: 1 // 0)
 
-    with ThreadPoolExecutor(1) as executor:
-        asyncio.run(main(executor))
 
-
-def test_a_cancelled_caller_leaves_its_thread_to_end() -> None:
+@pytest.mark.asyncio
+async def test_a_cancelled_caller_leaves_its_thread_to_end() -> None:
     begun, release, ended = threading.Event(), threading.Event(), threading.Event()
 
     def work() -> None:
@@ -131,7 +126,7 @@ def test_a_cancelled_caller_leaves_its_thread_to_end() -> None:
         release.wait(30)
         ended.set()
 
-    async def main(executor: ThreadPoolExecutor) -> None:
+    with ThreadPoolExecutor(1) as executor:
         caller = asyncio.ensure_future(in_thread(executor, work))
         assert await asyncio.to_thread(begun.wait, 30)
         caller.cancel()
@@ -139,13 +134,11 @@ def test_a_cancelled_caller_leaves_its_thread_to_end() -> None:
             await caller
         assert not ended.is_set()
         release.set()
-
-    with ThreadPoolExecutor(1) as executor:
-        asyncio.run(main(executor))
     assert ended.is_set()
 
 
-def test_finishing_outlives_a_cancelled_caller() -> None:
+@pytest.mark.asyncio
+async def test_finishing_outlives_a_cancelled_caller() -> None:
     async def run() -> list[str]:
         seen: list[str] = []
         gate, finishing = asyncio.Event(), Finishing()
@@ -163,21 +156,19 @@ def test_finishing_outlives_a_cancelled_caller() -> None:
         await finishing.wait()
         return seen
 
-    assert asyncio.run(run()) == ["done"]
+    assert await run() == ["done"]
 
 
-def test_finishing_gives_results_and_errors() -> None:
+@pytest.mark.asyncio
+async def test_finishing_gives_results_and_errors() -> None:
     async def fail() -> None:
         raise ValueError("no")
 
-    async def run() -> None:
-        finishing = Finishing()
-        assert await finishing.run(asyncio.sleep(0, "yes")) == "yes"
-        with pytest.raises(ValueError, match="no"):
-            await finishing.run(fail())
-        await finishing.wait()
-
-    asyncio.run(run())
+    finishing = Finishing()
+    assert await finishing.run(asyncio.sleep(0, "yes")) == "yes"
+    with pytest.raises(ValueError, match="no"):
+        await finishing.run(fail())
+    await finishing.wait()
 
 
 async def for_ever(probe: Probe) -> NoReturn:
@@ -190,40 +181,41 @@ async def broken(error: Exception) -> NoReturn:
     raise error
 
 
-def test_what_runs_beside_ends_with_the_main_task() -> None:
+@pytest.mark.asyncio
+async def test_what_runs_beside_ends_with_the_main_task() -> None:
     probe = Probe()
-    assert asyncio.run(run_beside(value(7, turns=9), for_ever(probe))) == 7
+    assert await run_beside(value(7, turns=9), for_ever(probe)) == 7
     assert probe.started.is_set()
     assert probe.running == 0
 
 
-def test_an_error_beside_ends_the_main_task() -> None:
+@pytest.mark.asyncio
+async def test_an_error_beside_ends_the_main_task() -> None:
     probe = Probe()
     with pytest.raises(ValueError, match="beside"):
-        asyncio.run(run_beside(probe.wait(), broken(ValueError("beside"))))
+        await run_beside(probe.wait(), broken(ValueError("beside")))
     assert probe.running == 0
 
 
-def test_an_error_of_the_main_task_ends_what_runs_beside() -> None:
+@pytest.mark.asyncio
+async def test_an_error_of_the_main_task_ends_what_runs_beside() -> None:
     probe = Probe()
     with pytest.raises(ValueError, match="main"):
-        asyncio.run(run_beside(broken(ValueError("main")), for_ever(probe)))
+        await run_beside(broken(ValueError("main")), for_ever(probe))
     assert probe.running == 0
 
 
-def test_a_cancelled_caller_ends_both() -> None:
+@pytest.mark.asyncio
+async def test_a_cancelled_caller_ends_both() -> None:
     main, beside = Probe(), Probe()
 
-    async def go() -> None:
-        task = asyncio.ensure_future(run_beside(main.wait(), for_ever(beside)))
-        await main.started.wait()
-        await beside.started.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert (main.running, beside.running) == (0, 0)
-
-    asyncio.run(go())
+    task = asyncio.ensure_future(run_beside(main.wait(), for_ever(beside)))
+    await main.started.wait()
+    await beside.started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (main.running, beside.running) == (0, 0)
 
 
 def test_threads_say_whether_any_is_at_work() -> None:
@@ -242,23 +234,21 @@ def test_threads_say_whether_any_is_at_work() -> None:
     threads.shutdown()
 
 
-def test_work_that_its_caller_gave_up_is_at_work_still() -> None:
+@pytest.mark.asyncio
+async def test_work_that_its_caller_gave_up_is_at_work_still() -> None:
     release, begun, threads = threading.Event(), threading.Event(), Threads(1)
 
     def work() -> None:
         begun.set()
         release.wait(30)
 
-    async def main() -> None:
-        caller = asyncio.ensure_future(in_thread(threads, work))
-        assert await asyncio.to_thread(begun.wait, 30)
-        await cancel_and_wait([caller])
-        threads.shutdown(wait=False, cancel_futures=True)
-        assert not threads.idle_within(0.01)
-        release.set()
-        assert threads.idle_within(30)
-
-    asyncio.run(main())
+    caller = asyncio.ensure_future(in_thread(threads, work))
+    assert await asyncio.to_thread(begun.wait, 30)
+    await cancel_and_wait([caller])
+    threads.shutdown(wait=False, cancel_futures=True)
+    assert not threads.idle_within(0.01)
+    release.set()
+    assert threads.idle_within(30)
 
 
 def test_patience_ends_at_its_deadline_after_a_moment_of_listening() -> None:
@@ -301,64 +291,60 @@ def test_a_process_without_a_cpu_gives_up_too() -> None:
     assert looks <= 14
 
 
-def test_within_its_time() -> None:
+@pytest.mark.asyncio
+async def test_within_its_time() -> None:
     async def work() -> int:
         await asyncio.sleep(0)
         return 7
 
-    assert asyncio.run(within(work(), 30.0)) == 7
+    assert await within(work(), 30.0) == 7
 
 
+@pytest.mark.asyncio
 @pytest.mark.usefixtures("never_late")
-def test_out_of_time() -> None:
-    async def main() -> None:
-        probe = Probe()
-        with pytest.raises(OutOfTimeError, match=r"^out of time$") as caught:
-            await within(probe.wait(), 0.02)
-        assert probe.running == 0
-        assert caught.value.ours == ""
-
-    asyncio.run(main())
+async def test_out_of_time() -> None:
+    probe = Probe()
+    with pytest.raises(OutOfTimeError, match=r"^out of time$") as caught:
+        await within(probe.wait(), 0.02)
+    assert probe.running == 0
+    assert caught.value.ours == ""
 
 
-def test_what_came_while_this_process_stood_still_is_in_time() -> None:
-    async def main() -> None:
-        come = asyncio.Event()
+@pytest.mark.asyncio
+async def test_what_came_while_this_process_stood_still_is_in_time() -> None:
+    come = asyncio.Event()
 
-        async def work() -> int:
-            await come.wait()
-            return 7
+    async def work() -> int:
+        await come.wait()
+        return 7
 
-        def stand_still() -> None:
-            time.sleep(0.4)
-            # As a message that another thread fetches once it runs again.
-            asyncio.get_running_loop().call_later(0.002, come.set)
+    def stand_still() -> None:
+        time.sleep(0.4)
+        # As a message that another thread fetches once it runs again.
+        asyncio.get_running_loop().call_later(0.002, come.set)
 
-        asyncio.get_running_loop().call_soon(stand_still)
-        assert await within(work(), 0.1) == 7
-
-    asyncio.run(main())
+    asyncio.get_running_loop().call_soon(stand_still)
+    assert await within(work(), 0.1) == 7
 
 
-def test_the_first_of_several() -> None:
-    async def main() -> None:
-        event = asyncio.Event()
-        slow, quick = asyncio.ensure_future(event.wait()), asyncio.ensure_future(asyncio.sleep(0))
-        await wait_first((slow, quick), 30.0)
-        assert (slow.done(), quick.done()) == (False, True)
-        assert (await wait_first((slow,), 0.01)).ours == ""
-        assert not slow.done()
-        await cancel_and_wait([slow])
-
-    asyncio.run(main())
+@pytest.mark.asyncio
+async def test_the_first_of_several() -> None:
+    event = asyncio.Event()
+    slow, quick = asyncio.ensure_future(event.wait()), asyncio.ensure_future(asyncio.sleep(0))
+    await wait_first((slow, quick), 30.0)
+    assert (slow.done(), quick.done()) == (False, True)
+    assert (await wait_first((slow,), 0.01)).ours == ""
+    assert not slow.done()
+    await cancel_and_wait([slow])
 
 
-def test_an_error_within_its_time() -> None:
+@pytest.mark.asyncio
+async def test_an_error_within_its_time() -> None:
     async def fail() -> None:
         raise ValueError("x")
 
     with pytest.raises(ValueError, match="x"):
-        asyncio.run(within(fail(), 30.0))
+        await within(fail(), 30.0)
 
 
 @pytest.mark.asyncio

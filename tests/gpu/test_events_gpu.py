@@ -214,7 +214,7 @@ async def write_late(rig: Rig, seed: int, *, early_event: bool) -> Outcome:
     warm = await rig.open_visible(tokens)
     pool.poison(plan.destination)
     await rig.mode.retrieve(rig.key(warm), plan.destination)
-    warm.unread.clear()  # the RETRIEVE gave its lock back
+    warm.locked_ranks.clear()  # the RETRIEVE gave its lock back
     await rig.desk.settle(warm)
     candidates = (Candidate(label="old", digests=old),)
     outcome = Outcome(

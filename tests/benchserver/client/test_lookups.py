@@ -106,7 +106,7 @@ async def test_a_lookup_asks_for_all_ranks_and_waits_for_the_count() -> None:
     assert rpc.calls == [(LOOKUP, key, 2), (QUERY, "r"), (QUERY, "r"), (QUERY, "r")]
     # Four calls of 1 ms, pauses of 0.25 and 0.375 ms between them.
     assert hits == Hits(chunks=2, began_ns=0, ended_ns=4_625_000)
-    assert request.unread == [0, 1]
+    assert request.locked_ranks == [0, 1]
     assert desk.open_requests == {"r": request}
 
 
@@ -132,7 +132,7 @@ async def test_settling_frees_the_locks_of_those_who_did_not_read(
     await desk.lookup(request)
     assert rpc.calls[0][1].num_kv_readers == (len(kv_ranks) if mla else 1)
     for rank in read:
-        request.unread.remove(rank)
+        request.locked_ranks.remove(rank)
     assert await desk.settle(request) == ends(*["FREE_LOOKUP_LOCKS"] * len(freed), "END_SESSION")
     assert freed_by(rpc) == freed
     # After END_SESSION a lock cannot be freed: it comes last.
@@ -183,7 +183,7 @@ async def test_an_endless_prefetch_is_no_answer_and_no_miss() -> None:
         await desk.lookup(request)
     assert NS_PER_S < rpc.clock.now_ns() < NS_PER_S + 30 * NS_PER_MS
     assert len(rpc.calls) < 80
-    assert request.unread == [0]
+    assert request.locked_ranks == [0]
 
 
 @pytest.mark.asyncio

@@ -52,7 +52,7 @@ async def test_a_lookup_says_what_was_hit_and_when(make_stage: MakeStage) -> Non
     )
     assert (found.began_ns, found.ended_ns, found.reason) == (0, 2 * NS_PER_MS, "")
     request = await stored(played, "again")
-    assert request.unread == [0]
+    assert request.locked_ranks == [0]
     found = await requests.look_up(played.stage, request, "warm", expected=2, total=2)
     assert found.hits == 2
     assert found.ended_ns == played.clock.now_ns()
@@ -103,11 +103,11 @@ async def test_a_shorter_request_counts_its_own_chunks(make_stage: MakeStage) ->
 async def test_a_retrieve_gives_its_lock_back(make_stage: MakeStage) -> None:
     played = make_stage(tp_size=2)
     stage, request = played.stage, await stored(played)
-    assert request.unread == [0, 1]
+    assert request.locked_ranks == [0, 1]
     target = window(played, 1).destination
     record = await requests.retrieve(stage, request, stage.crew.workers[1], target)
     assert (record.name, record.outcome, record.skip_tokens) == ("RETRIEVE", Outcome.OK, 0)
-    assert request.unread == [0]
+    assert request.locked_ranks == [0]
     ends = await requests.settle(stage, request)
     assert [(end.name, end.outcome) for end in ends] == [
         ("FREE_LOOKUP_LOCKS", Outcome.OK),
@@ -181,10 +181,10 @@ async def test_a_transfer_goes_to_its_end_when_its_caller_is_cancelled(
     one.cancel()
     with pytest.raises(asyncio.CancelledError):
         await one
-    assert request.unread == [0]
+    assert request.locked_ranks == [0]
     await stage.finishing.wait()
     # What was under way is done, and the lock is known to be given back.
-    assert request.unread == []
+    assert request.locked_ranks == []
 
 
 @pytest.mark.asyncio
