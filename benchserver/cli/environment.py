@@ -43,8 +43,8 @@ def warning(command: click.Command, environment: Mapping[str, str]) -> str:
         return ""
     shown = ", ".join(one_line(ascii(name)[1:-1], 60) for name in lost[:_MAX_NAMES])
     more = f" and {len(lost) - _MAX_NAMES} more" if len(lost) > _MAX_NAMES else ""
-    verb = "is" if len(lost) == 1 else "are"
-    return f"{shown}{more} in the environment {verb} not an option of bench-server: ignored"
+    what = "is not an option" if len(lost) == 1 else "are not options"
+    return f"{shown}{more} in the environment {what} of bench-server: ignored"
 
 
 def origin(ctx: click.Context, parameter: click.Parameter) -> str:

@@ -56,7 +56,7 @@ class OneLineGroup(click.Group):
         sys.exit(code)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run it, or a command of it, and say first what the environment means to nobody."""
+        """Run it, or a command of it, and warn first of variables that no option knows."""
         if text := warning(self, os.environ):
             say(f"bench-server: warning: {text}")
         try:

@@ -37,7 +37,7 @@ def default_spec(num_blocks: int | None = None, block_size: int | None = None) -
     return f"(2,{num_blocks or _BLOCKS},{block_size or _BLOCK_SIZE},8,128):float16:32"
 
 
-_IN_THE_SPEC = NotReplayed("the shape spec stands there")
+_IN_THE_SPEC = NotReplayed("the line has the whole shape spec")
 
 ENGINE = Table(
     "Engine",

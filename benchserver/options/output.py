@@ -5,7 +5,7 @@ from __future__ import annotations
 from benchserver.options.kinds import Action, Flag, Text
 from benchserver.options.option import NotReplayed, Option, Table
 
-_OUTPUT = NotReplayed("what is written changes nothing in the run")
+_OUTPUT = NotReplayed("only what is written depends on them")
 
 OUTPUT = Table(
     "Output",
@@ -39,13 +39,13 @@ OTHER = Table(
             name="--config",
             kind=Text("FILE"),
             help="TOML file with defaults for all options.",
-            replay=NotReplayed("what the file said stands there"),
+            replay=NotReplayed("the line has the values of the file"),
         ),
         Option(
             name="--version",
             kind=Action(),
             help="Print the version.",
-            replay=NotReplayed("with it nothing runs"),
+            replay=NotReplayed("it starts no run"),
         ),
     ),
 )

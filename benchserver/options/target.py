@@ -7,7 +7,7 @@ from benchserver.options.option import NotReplayed, Option, Replayed, Table
 
 MAX_SECONDS = 86_400.0 * 366
 
-_SECRET = NotReplayed("a secret comes from a file or the environment")
+_SECRET = NotReplayed("secrets come from a file or the environment")
 
 TARGET = Table(
     "Server",

@@ -81,7 +81,7 @@ def test_a_service_of_our_name_does_not_break_the_start(served: list[dict[str, A
     assert result.exit_code == 0, result.stderr
     assert (served[0]["port"], served[0]["http_port"]) == (5555, 8080)
     assert result.stderr.startswith("bench-server: warning: BENCH_SERVER_PORT, BENCH_SERVER_SERVE_")
-    text = " and 1 more in the environment are not an option of bench-server: ignored\n"
+    text = " and 1 more in the environment are not options of bench-server: ignored\n"
     assert result.stderr.endswith(text)
     assert result.stderr.count("\n") == 1
 
