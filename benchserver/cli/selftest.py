@@ -13,13 +13,13 @@ import click
 from benchserver.cli.clickoptions import with_options
 from benchserver.cli.group import OneLineCommand
 from benchserver.cli.output import Output
-from benchserver.clock import NS_PER_S, RealClock
 from benchserver.ending import Ending
 from benchserver.errors import EXIT_FAILED, EXIT_OK, FatalError, UsageError, one_line
 from benchserver.limits import require, selftest_need
 from benchserver.selftest.options import SELFTEST
 
 if TYPE_CHECKING:
+    from benchserver.clock import RealClock
     from benchserver.report.destinations import Destination
     from benchserver.selftest.case import Case
     from benchserver.selftest.judge import Row
@@ -56,6 +56,7 @@ def chosen(names: Sequence[str]) -> list[Case]:
 
 def run_selftest(options: Mapping[str, Any], ending: Ending) -> int:
     """Run, print the table, and return the exit code."""
+    from benchserver.clock import NS_PER_S, RealClock
     from benchserver.selftest.table import list_line, make_table
 
     cases = chosen(options["only"])

@@ -106,7 +106,7 @@ def test_wrong_usage(args: tuple[str, ...], parts: tuple[str, ...]) -> None:
     assert_one_line(invoke(*args), 2, *parts)
 
 
-HEAVY = ("numpy", "zmq", "aiohttp", "rich", "torch", "msgpack", "hdrh")
+HEAVY = ("asyncio", "ssl", "numpy", "zmq", "aiohttp", "rich", "torch", "msgpack", "hdrh")
 
 
 PROGRAM = f"""
