@@ -24,7 +24,7 @@ READY_S = 90.0
 """The server loads torch and pins its memory first."""
 
 FOREIGN_WARNINGS = ("default:::torch", "default:::triton", "default:::cupy")
-"""Warnings are errors here, but for those that these give about themselves."""
+"""Warnings are errors here, except those that these give about themselves."""
 
 
 @functools.cache
