@@ -7,12 +7,13 @@ from typing import Any, cast
 import pytest
 
 from benchserver.client.connection import ConnectionLostError, NoAnswerError
-from benchserver.client.http import HttpFailedError
+from benchserver.client.http import HttpApi, HttpFailedError
+from benchserver.client.scripted import ScriptedConnection, in_turn
 from benchserver.clock import VirtualClock
 from benchserver.errors import ServerGoneError, ServerSilentError
 from benchserver.history import EndRecord, Outcome
 from benchserver.stage.alive import NEVER_NS, AliveCheck
-from protocol.messages import Reply
+from protocol.dialects import V056
 from protocol.ops import Op
 
 OWED = EndRecord(
@@ -29,19 +30,11 @@ LOST = ConnectionLostError(Op.NOOP, "the connection was lost")
 DEAD = HttpFailedError("GET /version: no answer within 1 s")
 
 
-class Scripted:
-    """Answers NOOP and /version as it is told, one after the other."""
+class Web:
+    """The HTTP API, which says its version or does not."""
 
-    def __init__(self, noops: list[Any], version: Any) -> None:
-        self.noops = noops
+    def __init__(self, version: Any) -> None:
         self._version = version
-
-    async def call(self, op: Op, *, timeout_ns: int) -> Reply:
-        assert (op, timeout_ns) == (Op.NOOP, 2_000_000_000)
-        answer = self.noops.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return Reply(uid=0, op=op, result=answer, latency_ns=1)
 
     async def version(self) -> str:
         if isinstance(self._version, Exception):
@@ -50,10 +43,14 @@ class Scripted:
 
 
 async def check(noops: list[Any], version: Any = "0.5.6", *, http: bool = True) -> AliveCheck:
-    server, clock = Scripted(list(noops), version), VirtualClock(7)
-    alive = AliveCheck(cast(Any, server), cast(Any, server) if http else None, clock)
-    await alive.check([DONE, OWED])
-    assert not server.noops
+    rpc = ScriptedConnection({Op.NOOP: in_turn(*noops)}, V056, clock=VirtualClock(7))
+    alive = AliveCheck(rpc, cast(HttpApi, Web(version)) if http else None, rpc.clock)
+    try:
+        await alive.check([DONE, OWED])
+    finally:
+        await rpc.close()
+        assert rpc.calls == [(Op.NOOP,)] * len(noops)
+        assert rpc.timeouts_ns == [2_000_000_000] * len(noops)
     return alive
 
 

@@ -8,44 +8,30 @@ from typing import Any, cast
 import pytest
 
 from benchserver.client.connection import CallFailedError, ConnectionLostError, NoAnswerError
+from benchserver.client.scripted import ScriptedConnection
 from benchserver.client.worker import Worker
 from benchserver.clock import VirtualClock
 from benchserver.stage.heartbeat import INTERVAL_NS, Heartbeat, interval_ns
-from protocol.messages import Reply
+from protocol.dialects import V056
 from protocol.ops import Op
 
 
-class ScriptedRpc:
-    """Answers PING with a result, or raises an error."""
-
-    def __init__(self, answer: Any) -> None:
-        self.answer = answer
-        self.calls: list[tuple[Any, ...]] = []
-
-    async def call(self, op: Op, *args: Any, timeout_ns: int | None = None) -> Reply:
-        self.calls.append((op, *args))
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return Reply(uid=0, op=op, result=self.answer, latency_ns=1)
-
-
-def worker_of(rank: int, rpc: ScriptedRpc) -> Worker:
+def worker_of(rank: int, rpc: ScriptedConnection) -> Worker:
     unused = cast(Any, None)
     return Worker(
         rank=rank,
         kv_rank=rank,
         instance_id=100 + rank,
-        rpc=cast(Any, rpc),
+        rpc=rpc,
         pool=unused,
         mode=unused,
     )
 
 
-async def beat(*answers: Any) -> tuple[list[ScriptedRpc], list[tuple[int, str]]]:
+async def beat(*answers: Any) -> tuple[list[ScriptedConnection], list[tuple[int, str]]]:
     """Let some rounds of PINGs pass; return the connections, and what was missed."""
-    rpcs = [ScriptedRpc(answer) for answer in answers]
-    missed: list[tuple[int, str]] = []
-    clock = VirtualClock()
+    clock, missed = VirtualClock(), list[tuple[int, str]]()
+    rpcs = [ScriptedConnection({Op.PING: answer}, V056, clock=clock) for answer in answers]
     workers = [worker_of(rank, rpc) for rank, rpc in enumerate(rpcs)]
 
     heartbeat = Heartbeat(
@@ -61,6 +47,8 @@ async def beat(*answers: Any) -> tuple[list[ScriptedRpc], list[tuple[int, str]]]
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+    for rpc in rpcs:
+        await rpc.close()
     return rpcs, missed
 
 
@@ -94,7 +82,8 @@ async def test_a_ping_without_a_good_answer_is_told_and_the_others_go_on(
 
 @pytest.mark.asyncio
 async def test_errors_of_our_own_are_not_swallowed() -> None:
-    clock, rpc = VirtualClock(), ScriptedRpc(ValueError("ours"))
+    clock = VirtualClock()
+    rpc = ScriptedConnection({Op.PING: ValueError("ours")}, V056, clock=clock)
     heartbeat = Heartbeat([worker_of(0, rpc)], every_ns=1, clock=clock, missed=lambda *_: None)
     with pytest.raises(ValueError, match="ours"):
         await heartbeat.run()
