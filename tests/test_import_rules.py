@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.rules.documents import tables_in
+
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("shapespec", "protocol", "benchserver")
 FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
@@ -312,6 +314,20 @@ ROOMS = {
 @pytest.mark.parametrize("room", ROOMS)
 def test_rooms_import_what_they_may(room: str) -> None:
     assert rooms_imported_by(room) <= ROOMS[room]
+
+
+def test_the_architecture_says_what_rooms_may_import_each_below_those() -> None:
+    """A room imports only rooms of the lines above its own."""
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    (table,) = (table for table in tables_in(text) if table.header[0] == "room")
+    above, said = set[str](), dict[str, set[str]]()
+    for rooms, _, imports in table.rows:
+        may = set(re.findall("`(\\w+)`", imports))
+        assert may <= above, rooms
+        here = re.findall("`(\\w+)/?`", rooms)
+        said |= dict.fromkeys(here, may)
+        above |= set(here)
+    assert said == ROOMS
 
 
 def test_every_room_has_its_rule() -> None:

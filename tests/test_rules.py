@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 from benchserver.check.run import STAGE_CHECKS
+from benchserver.refserver.faults.settings import PARAMS
+from benchserver.refserver.faults.table import FAULTS
 from benchserver.scenarios.baseline.checks import CHECKS
+from benchserver.scenarios.ping.checks import CHECKS as PING_CHECKS
 from tests.rules import exceptions
 from tests.rules.documents import rows_under, wrong_places
 from tests.rules.imports import file_graph, rings, room_graph
@@ -140,4 +143,15 @@ def rows_of_documents(*header: str) -> dict[str, str]:
 
 def test_the_documents_name_every_check_and_its_meaning() -> None:
     rows = rows_of_documents("check", "passes if")
-    assert rows == {check.name: check.meaning for check in (*CHECKS, *STAGE_CHECKS)}
+    checks = (*CHECKS, *PING_CHECKS, *STAGE_CHECKS)
+    assert rows == {check.name: check.meaning for check in checks}
+
+
+def test_the_documents_name_every_fault_and_its_meaning() -> None:
+    rows = rows_of_documents("fault", "meaning")
+    assert rows == {fault.name: fault.meaning for fault in FAULTS.values()}
+
+
+def test_the_documents_name_what_a_fault_may_be_told() -> None:
+    rows = rows_of_documents("argument", "value")
+    assert rows == {param.name: param.expected for param in PARAMS.values()}
