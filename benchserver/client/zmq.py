@@ -99,7 +99,7 @@ class _Shared:
     under_way: int = 0
     """Calls that have begun and not ended, on all connections."""
     turn_s: float | None = None
-    """When the first call of this turn of the event loop was sent."""
+    """When this turn of the event loop first had a call that was answered at once."""
 
     def turn_is_over(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Tell whether calls have kept the event loop to themselves for long enough."""
@@ -171,7 +171,7 @@ class ZmqConnection:
             if ending is None:
                 ending = await self._wait(request.uid, budget_ns)
             elif self._shared.turn_is_over(self._loop):
-                await asyncio.sleep(0)
+                await asyncio.sleep(0)  # others have waited for long enough
         finally:
             self._shared.under_way -= 1
             del self._ops[request.uid]
@@ -192,9 +192,7 @@ class ZmqConnection:
         """
         self._socket.send_multipart(frames, _DO_NOT_WAIT)
         # Sending may swallow the edge that announces a message, so it must be asked for.
-        shared = self._shared
-        alone = not shared.turn_is_over(self._loop) and shared.under_way == 1
-        self._drain(patient=quick and alone)
+        self._drain(patient=quick and self._shared.under_way == 1)
 
     async def _wait(self, uid: int, budget_ns: int) -> Ending:
         future: asyncio.Future[Ending] = self._loop.create_future()
