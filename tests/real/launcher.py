@@ -91,7 +91,7 @@ def _release(text: str) -> Release:
 def _port(text: str) -> int:
     if text.isascii() and text.isdigit() and int(text) < 1 << 16:
         return int(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is no port, expected a number from 0 to 65535")
+    raise argparse.ArgumentTypeError(f"{text!r} is not a port, expected a number from 0 to 65535")
 
 
 def run(asked: Asked) -> int:

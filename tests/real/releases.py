@@ -105,7 +105,9 @@ def release_named(name: str) -> Release:
         if release.name == name:
             return release
     known = ", ".join(release.name for release in RELEASES)
-    raise LookupError(f"{name!r} is no release that can be started here, expected one of {known}")
+    raise LookupError(
+        f"{name!r} is not a release that can be started here, expected one of {known}"
+    )
 
 
 if __name__ == "__main__":

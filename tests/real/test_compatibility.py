@@ -159,7 +159,7 @@ def test_runs_what_a_release_must_pass_and_keeps_other_rows(
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["0.5.66"], "'0.5.66' is no release that can be started here"),
+        (["0.5.66"], "'0.5.66' is not a release that can be started here"),
         ([], "no lmcache 0.4.7 in "),
         (["0.5.6", "--output", "/no/such/folder/t.md"], "not a file in an existing directory"),
         (["--sequences"], "unrecognized arguments: --sequences"),

@@ -203,7 +203,7 @@ def test_a_signal_ends_it_with_its_processes(
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("0.5.66",), "'0.5.66' is no release that can be started here, expected one of 0.4.6,"),
+        (("0.5.66",), "'0.5.66' is not a release that can be started here, expected one of 0.4.6,"),
         (("0.4.6",), "the bench of lmcache 0.4.6 needs a GPU: there is nothing to record"),
         (("0.5.5",), "no lmcache 0.5.5 in "),
         ((RELEASE, "--into", "/dev/null"), "/dev/null has no INDEX.json"),

@@ -32,7 +32,9 @@ def test_what_a_release_does_not_offer_is_refused() -> None:
         release_named("0.4.6").mode_options("engine_driven", "p")
     with pytest.raises(NotOfferedError, match="serves lmcache_driven or engine_driven, not auto"):
         release_named("0.4.6").mode_options("auto", "")
-    with pytest.raises(LookupError, match=r"'0\.5\.66' is no release .* 0\.4\.6, .*, 0\.5\.7rc2"):
+    with pytest.raises(
+        LookupError, match=r"'0\.5\.66' is not a release .* 0\.4\.6, .*, 0\.5\.7rc2"
+    ):
         release_named("0.5.66")
 
 

@@ -207,10 +207,14 @@ def test_the_launcher_stops_while_it_waits(python: str) -> None:
     [
         (("0.5.6", "--fail", "3"), 1, "ended with code 3 before it was ready; see above"),
         (("0.5.6", "--one-check", "y"), 1, "the server ended by itself, with code 7"),
-        (("0.5.66",), 2, "'0.5.66' is no release that can be started here, expected one of 0.4.6,"),
+        (
+            ("0.5.66",),
+            2,
+            "'0.5.66' is not a release that can be started here, expected one of 0.4.6,",
+        ),
         (("0.4.6", "--shm"), 2, "lmcache 0.4.6 has no shared-memory pool"),
         (("0.4.6", "--serves", "auto"), 2, "serves lmcache_driven or engine_driven, not auto"),
-        (("0.5.6", "--port", "65536"), 2, "'65536' is no port"),
+        (("0.5.6", "--port", "65536"), 2, "'65536' is not a port"),
         ((), 2, "RELEASE"),
     ],
 )
