@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import get_args
 
 from benchserver.errors import UsageError, one_line
+from benchserver.options.option import options_in
 from benchserver.refserver.defaults import (
     DEFAULT_CHUNK_TOKENS,
     DEFAULT_EVICTION_RATIO,
@@ -19,15 +20,18 @@ from benchserver.refserver.defaults import (
     DEFAULT_WORKER_REAP_TIMEOUT_S,
     DEFAULT_WORKER_REGISTRATION_GRACE_S,
 )
-from benchserver.refserver.options import MAX_CHUNK_TOKENS, MAX_SECONDS
+from benchserver.refserver.options import (
+    MAX_CHUNK_TOKENS,
+    MAX_SECONDS,
+    SERVE,
+    L2Write,
+    TransferMode,
+)
 from benchserver.refserver.store.freelist import ALIGN_BYTES
 from benchserver.refserver.tiers.url import parse_tier_url
 from protocol.dialect import Dialect
 from protocol.dialects import dialect_of, known_releases
 from protocol.httpapi import token_problem
-
-TransferMode = Literal["auto", "lmcache_driven", "engine_driven"]
-L2Write = Literal["through", "evict"]
 
 ENGINE_NAME = "bench-server"
 VERSION_SUFFIX = "-embedded"
@@ -56,9 +60,8 @@ def spoken_releases() -> tuple[str, ...]:
 
 
 def _option(name: str) -> str:
-    """Return the option of `bench-server serve` that sets a field of the same name."""
-    spelled = f"{name.removesuffix('_s')}_seconds" if name.endswith("_s") else name
-    return f"--{spelled.replace('_', '-')}"
+    """Return the option of `bench-server serve` that sets a field."""
+    return next(option.name for option in options_in(SERVE) if option.field == name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

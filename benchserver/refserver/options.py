@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 from benchserver.options.kinds import Action, Choice, Flag, Number, Port, Text, Texts, Whole
 from benchserver.options.option import NotReplayed, Option, Table
 from benchserver.refserver.defaults import (
@@ -16,6 +18,9 @@ from benchserver.refserver.defaults import (
     DEFAULT_WORKER_REAP_TIMEOUT_S,
     DEFAULT_WORKER_REGISTRATION_GRACE_S,
 )
+
+TransferMode = Literal["auto", "lmcache_driven", "engine_driven"]
+L2Write = Literal["through", "evict"]
 
 MAX_SECONDS = 366 * 86_400
 MAX_CHUNK_TOKENS = 1 << 20
@@ -108,7 +113,7 @@ _CACHE = Table(
         Option(
             name="--supported-transfer-mode",
             field="transfer_mode",
-            kind=Choice(("auto", "lmcache_driven", "engine_driven")),
+            kind=Choice(get_args(TransferMode)),
             default="auto",
             help="Transfer modes to serve.",
             replay=_NO_RUN,
@@ -133,7 +138,7 @@ _CACHE = Table(
         Option(
             name="--l2-write",
             field="l2_write",
-            kind=Choice(("through", "evict")),
+            kind=Choice(get_args(L2Write)),
             default="through",
             help="Write chunks to L2 as they are stored, or as L1 evicts them and at the end.",
             replay=_NO_RUN,

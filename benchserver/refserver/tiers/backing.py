@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from benchserver.clock import NS_PER_S, Clock
-from benchserver.refserver.config import L2Write
 from benchserver.refserver.journal import Journal
 from benchserver.refserver.objectkey import ObjectKey
+from benchserver.refserver.options import L2Write
 from benchserver.refserver.store.arena import Arena
 from benchserver.refserver.store.cache import Cache
 from benchserver.refserver.store.slots import ObjectSlot, Reservation

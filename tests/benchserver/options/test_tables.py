@@ -21,7 +21,7 @@ from benchserver.config.engine import Engine
 from benchserver.config.run import RunConfig
 from benchserver.config.target import Target
 from benchserver.options.engine import ENGINE
-from benchserver.options.kinds import Action, Choice, Flag, Text, Texts
+from benchserver.options.kinds import Action, Choice, Flag, Port, Text, Texts
 from benchserver.options.option import (
     NotReplayed,
     Option,
@@ -30,6 +30,7 @@ from benchserver.options.option import (
     options_in,
     variable_of,
 )
+from benchserver.refserver.config import ServerConfig
 from benchserver.refserver.options import SERVE
 from benchserver.report.files import json_bytes
 from benchserver.report.replay import replay_command
@@ -70,6 +71,16 @@ def unset_fields(tables: Tables, known: Collection[str]) -> set[str]:
 @pytest.mark.parametrize("command", PLAYED, ids=lambda command: command.name)
 def test_every_field_has_its_row_and_every_row_its_field(command: Command[Any]) -> None:
     assert unset_fields(command.tables, fields_asked(command)) == set()
+
+
+def test_the_rows_of_a_server_are_the_fields_of_its_configuration() -> None:
+    known = {field.name: field.default for field in fields(ServerConfig)}
+    # In GiB on the command line.
+    assert unset_fields(SERVE, known) == {"l1_bytes"}
+    for row in options_in(SERVE):
+        # The ports of the command are well known, those of a server in a test any free ones.
+        if row.field and not isinstance(row.kind, Flag | Port):
+            assert row.default == known[row.field], row.name
 
 
 def test_a_planted_row_and_a_missing_one_are_seen() -> None:

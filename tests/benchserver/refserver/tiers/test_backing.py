@@ -10,9 +10,9 @@ import pytest
 import pytest_asyncio
 
 from benchserver.clock import VirtualClock, idle
-from benchserver.refserver.config import L2Write
 from benchserver.refserver.journal import Journal
 from benchserver.refserver.objectkey import ObjectKey
+from benchserver.refserver.options import L2Write
 from benchserver.refserver.store.arena import Arena, open_private
 from benchserver.refserver.store.cache import Cache
 from benchserver.refserver.tiers import backing
