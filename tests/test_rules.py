@@ -155,3 +155,10 @@ def test_the_documents_name_every_fault_and_its_meaning() -> None:
 def test_the_documents_name_what_a_fault_may_be_told() -> None:
     rows = rows_of_documents("argument", "value")
     assert rows == {param.name: param.expected for param in PARAMS.values()}
+
+
+def test_contributing_names_every_script() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = rows_under(text, "script", "what it does")
+    there = {path.name for path in (ROOT / "scripts").iterdir() if path.is_file()}
+    assert named.keys() == {f"scripts/{name}" for name in there - {"lib"}}

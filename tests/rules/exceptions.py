@@ -27,6 +27,7 @@ USED_ELSEWHERE: Mapping[str, str] = {
     "benchserver/refserver/tiers/backing.py::BackingTotals.written_objects": "/metrics shows all",
     "benchserver/refserver/tiers/mock/line.py::Transfer.serial": "transfers are ordered by it",
     "benchserver/refserver/front/metrics.py::ServerCollector.collect": "prometheus_client calls it",
+    "benchserver/stats/measures.py::Measures.merge": "for load: what several clients measured",
     "benchserver/refserver/tiers/tier.py::TierStats.written_bytes": "/status shows all fields",
 }
 """Public names that nothing in the product uses by name."""
@@ -40,15 +41,15 @@ LOOPS: Mapping[str, str] = {
 }
 """Files in tests/ that start event loops by asyncio.run."""
 
-# What follows breaks a rule today, and is to be mended.
+# What breaks a rule today, and is to be mended: nothing.
 
 LONG_FUNCTIONS: Measured = {}
 LONG_MODULES: Measured = {}
 WIDE_INTERFACES: Measured = {}
 RINGS: list[str] = []
 ROOM_RINGS: list[str] = []
-UNTESTED: list[str] = ["benchserver/__main__.py"]
-DEAD_NAMES: list[str] = ["benchserver/stats/measures.py::Measures.merge"]
+UNTESTED: list[str] = []
+DEAD_NAMES: list[str] = []
 ASKED_KINDS: list[str] = []
 LOOPS_STARTED: Measured = {}
 WRONG_PLACES: list[str] = []
