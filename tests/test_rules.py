@@ -133,9 +133,9 @@ def test_the_architecture_names_every_module_and_no_other(source: Source) -> Non
     assert unexpected(wrong_places(source, text), exceptions.WRONG_PLACES) == []
 
 
-def rows_of_documents(*header: str) -> dict[str, str]:
+def rows_of_documents(*header: str) -> dict[str, tuple[str, ...]]:
     """Return the rows of all tables in README and docs/ that have such a header."""
-    rows = dict[str, str]()
+    rows = dict[str, tuple[str, ...]]()
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         rows |= rows_under(path.read_text(encoding="utf-8"), *header)
     return rows
@@ -144,17 +144,24 @@ def rows_of_documents(*header: str) -> dict[str, str]:
 def test_the_documents_name_every_check_and_its_meaning() -> None:
     rows = rows_of_documents("check", "passes if")
     checks = (*CHECKS, *PING_CHECKS, *STAGE_CHECKS)
-    assert rows == {check.name: check.meaning for check in checks}
+    assert rows == {check.name: (check.meaning,) for check in checks}
 
 
-def test_the_documents_name_every_fault_and_its_meaning() -> None:
-    rows = rows_of_documents("fault", "meaning")
-    assert rows == {fault.name: fault.meaning for fault in FAULTS.values()}
+def test_the_documents_name_every_fault_with_its_arguments() -> None:
+    rows = rows_of_documents("fault", "meaning", "arguments and defaults", "harmless")
+    assert rows == {
+        name: (
+            fault.meaning,
+            fault.form.partition(":")[2],
+            "harmless" if fault.harmless else "",
+        )
+        for name, fault in FAULTS.items()
+    }
 
 
 def test_the_documents_name_what_a_fault_may_be_told() -> None:
     rows = rows_of_documents("argument", "value")
-    assert rows == {param.name: param.expected for param in PARAMS.values()}
+    assert rows == {param.name: (param.expected,) for param in PARAMS.values()}
 
 
 def test_contributing_names_every_script() -> None:

@@ -53,20 +53,14 @@ async def value(result: int, turns: int) -> int:
 
 @pytest.mark.asyncio
 async def test_results_come_in_order_of_the_coroutines() -> None:
-    async def main() -> list[int]:
-        return await gather_all(value(n, turns=5 - n) for n in range(5))
-
-    assert await main() == [0, 1, 2, 3, 4]
+    assert await gather_all(value(n, turns=5 - n) for n in range(5)) == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.asyncio
 async def test_nothing_to_gather() -> None:
-    async def main() -> list[int]:
-        nothing: list[Coroutine[Any, Any, int]] = []
-        await cancel_and_wait([])
-        return await gather_all(nothing)
-
-    assert await main() == []
+    nothing: list[Coroutine[Any, Any, int]] = []
+    await cancel_and_wait([])
+    assert await gather_all(nothing) == []
 
 
 @pytest.mark.asyncio
@@ -139,24 +133,21 @@ async def test_a_cancelled_caller_leaves_its_thread_to_end() -> None:
 
 @pytest.mark.asyncio
 async def test_finishing_outlives_a_cancelled_caller() -> None:
-    async def run() -> list[str]:
-        seen: list[str] = []
-        gate, finishing = asyncio.Event(), Finishing()
+    seen: list[str] = []
+    gate, finishing = asyncio.Event(), Finishing()
 
-        async def work() -> None:
-            await gate.wait()
-            seen.append("done")
+    async def work() -> None:
+        await gate.wait()
+        seen.append("done")
 
-        caller = asyncio.ensure_future(finishing.run(work()))
-        await asyncio.sleep(0)
-        caller.cancel()
-        await asyncio.gather(caller, return_exceptions=True)
-        assert seen == []
-        gate.set()
-        await finishing.wait()
-        return seen
-
-    assert await run() == ["done"]
+    caller = asyncio.ensure_future(finishing.run(work()))
+    await asyncio.sleep(0)
+    caller.cancel()
+    await asyncio.gather(caller, return_exceptions=True)
+    assert seen == []
+    gate.set()
+    await finishing.wait()
+    assert seen == ["done"]
 
 
 @pytest.mark.asyncio
@@ -300,8 +291,8 @@ async def test_within_its_time() -> None:
     assert await within(work(), 30.0) == 7
 
 
-@pytest.mark.asyncio
 @pytest.mark.usefixtures("never_late")
+@pytest.mark.asyncio
 async def test_out_of_time() -> None:
     probe = Probe()
     with pytest.raises(OutOfTimeError, match=r"^out of time$") as caught:

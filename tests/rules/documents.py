@@ -55,10 +55,10 @@ def _folder_said(line: str) -> str:
     return ""
 
 
-def rows_under(text: str, *header: str) -> dict[str, str]:
-    """Return the first two columns of every table whose header begins so, without backquotes."""
+def rows_under(text: str, *header: str) -> dict[str, tuple[str, ...]]:
+    """Return the rows of every table whose header begins so, by first cell, without backquotes."""
     return {
-        row[0].replace("`", ""): row[1].replace("`", "")
+        row[0].replace("`", ""): tuple(cell.replace("`", "") for cell in row[1:])
         for table in tables_in(text)
         if table.header[: len(header)] == header
         for row in table.rows

@@ -70,12 +70,12 @@ def test_tables_are_read_by_their_header() -> None:
         ("check", "other"),
     ]
     assert rows_under(CHECKS, "check", "passes if") == {
-        "store": "every STORE is answered, by --timeout",
-        "mode": r"cpu\|gpu",
+        "store": ("every STORE is answered, by --timeout",),
+        "mode": (r"cpu\|gpu",),
     }
     assert rows_under(CHECKS, "check") == {
         **rows_under(CHECKS, "check", "passes if"),
-        "no": "row",
+        "no": ("row",),
     }
     assert rows_under(CHECKS, "fault") == {}
 
