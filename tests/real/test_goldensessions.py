@@ -230,7 +230,7 @@ def test_the_script_says_the_same() -> None:
     script = [sys.executable, str(ROOT / "scripts" / "record_golden"), "0.5.66"]
     ended = subprocess.run(script, capture_output=True, text=True, timeout=30, check=False)
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr.startswith("record_golden: error: '0.5.66' is no release")
+    assert ended.stderr.startswith("record_golden: error: '0.5.66' is not a release")
 
 
 @pytest.mark.parametrize("release", [release.name for release in RELEASES])

@@ -15,7 +15,7 @@ from benchserver import shmnames
 from benchserver.cuda import mark
 from benchserver.shmnames import sweep_stale
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PROGRAM = """
 import mmap, os, sys
 from pathlib import Path
