@@ -41,6 +41,7 @@ from protocol.handles import CPU_EVENT_STUB
 from protocol.keys import CacheKey
 from protocol.messages import VOID, TransferResult
 from protocol.ops import Op
+from tests.benchserver.stage.scripted import InlineThreads
 
 SPEC = "(2,64,16,1,8):float16:2"
 CHUNK_TOKENS = 32
@@ -268,8 +269,8 @@ def _worker(
 
 @contextlib.contextmanager
 def running_threads() -> Iterator[Threads]:
-    """Make two threads for a stage, and end them."""
-    threads = Threads(2)
+    """Give a stage threads that do work where it is asked for: no clock moves meanwhile."""
+    threads = InlineThreads()
     try:
         yield threads
     finally:
