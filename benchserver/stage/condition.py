@@ -42,6 +42,8 @@ class Condition:
         self._ledger = ledger
         self._failures: dict[str, int] = {}
         self._judged_after = False
+        self._unread = ""
+        """Why /status was asked for in vain after the run."""
         self.before: ServerStatus | None = None
         """What /status said before anything was registered, if it said anything."""
 
@@ -119,7 +121,10 @@ class Condition:
             )
         else:
             status = await self._read()
-        if status is None or registered:
+        if registered:
+            return
+        if status is None:
+            self._unread = "its /status does not answer any more"
             return
         if self.before.health.said or status.health.said:
             await self._judge(status, "after")
@@ -135,7 +140,7 @@ class Condition:
     def explain_missing(self, why: str) -> None:
         """Say that the health after the run is not known, and why, if it should be."""
         if self.before is not None and self.before.health.said and not self._judged_after:
-            text = f"the server's health after the run is unknown: {why}"
+            text = f"the server's health after the run is unknown: {self._unread or why}"
             self._ledger.add([unproven(HEALTH, text)])
 
     async def _judge(self, status: ServerStatus, when: str) -> None:

@@ -100,7 +100,7 @@ class Stage:
             findings = await self.met.condition.explain(findings, instances)
         self.book.conclude(label, findings, probes)
         if not over and self.connections.lost:
-            raise FatalError(
-                f"the connection to {self.server.rpc_url} was lost during {label}: a server that "
-                "came back does not know our registrations"
-            )
+            text = f"the connection to {self.server.rpc_url} was lost during {label}"
+            if self.hired is not None:
+                text += ": a server that came back does not know our registrations"
+            raise FatalError(text)

@@ -196,6 +196,22 @@ async def test_health_after_the_run_that_nobody_read_proves_nothing(
 
 
 @pytest.mark.asyncio
+async def test_a_server_that_does_not_answer_after_the_run_is_why_its_health_is_unknown(
+    make_config: MakeConfig,
+) -> None:
+    """It was said that cleaning up took too long."""
+    stage = Stage(make_config(), WELL, DOWN)
+    await stage.do(
+        stage.condition.look_before(256, GEOMETRY, kv_ranks=1),
+        stage.condition.audit(OURS, registered=False),
+    )
+    stage.condition.explain_missing("cleaning up took too long")
+    assert stage.health()[4] == [
+        "the server's health after the run is unknown: its /status does not answer any more"
+    ]
+
+
+@pytest.mark.asyncio
 async def test_another_server_is_refused(make_config: MakeConfig) -> None:
     stage = Stage(make_config(), WELL)
     with pytest.raises(FatalError, match="two different servers"):

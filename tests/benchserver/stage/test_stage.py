@@ -98,3 +98,20 @@ async def test_a_connection_that_was_lost_ends_the_run_unless_it_is_over_anyway(
         ]
     assert result.sequences_ok == 1
     assert result.ledger.tallies[REPLIES].texts == ["1 connections to the server were lost"]
+
+
+@pytest.mark.asyncio
+async def test_a_lost_connection_loses_no_registrations_where_there_are_none(
+    make_config: MakeConfig,
+) -> None:
+    server = Server()
+
+    async def act(stage: Stage) -> None:
+        server.connections[0].lose()
+        server.connections[0].restore()
+        await stage.conclude("act=0", GOOD)
+
+    result = await played(make_config(spec=SPEC), Play(act, workers=False), server)
+    assert result.ledger.tallies[RUN].texts == [
+        "the connection to tcp://localhost:5555 was lost during act=0"
+    ]
