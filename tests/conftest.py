@@ -7,6 +7,7 @@ import contextlib
 import gc
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -20,11 +21,15 @@ from benchserver.tasks import cancel_and_wait
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let the processes that tests start compile our modules once, not every time.
+    """Give the processes that tests start the same surroundings, however the suite was started.
 
-    Where PYTHONDONTWRITEBYTECODE is set, each of some 500 would take 0.15 s longer for it.  What
-    they write lies in a folder that goes with the session, the source tree stays as it is.
+    Under nohup SIGHUP is ignored, and children inherit that: here it ends them, as on a terminal.
+    They compile our modules once, not every time.  Where PYTHONDONTWRITEBYTECODE is set, each of
+    some 500 would take 0.15 s longer for it.  What they write lies in a folder that goes with the
+    session, the source tree stays as it is.
     """
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", None) and "PYTHONPYCACHEPREFIX" not in os.environ:
         folder = tempfile.mkdtemp(prefix="bench-server-tests-")
         os.environ["PYTHONPYCACHEPREFIX"] = folder
