@@ -94,11 +94,9 @@ def _pointed_at(config: RunConfig, server: EmbeddedServer) -> RunConfig:
 
 def _report_no_run(config: RunConfig, run: Run, error: FatalError) -> list[str]:
     """Write the reports of a run that could not begin; return what cannot be written."""
-    from benchserver.check.run import new_ledger
     from benchserver.result import result_of_no_run
 
-    traits = run.command.scenario(config.own).traits
-    ledger = new_ledger(traits.checks, traits.probes)
+    ledger = run.command.scenario(config.own).traits.ledger()
     nothing = result_of_no_run(config, ledger, str(error), interrupted=run.ending.asked)
     return run.reports.write(nothing)
 

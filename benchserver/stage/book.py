@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from benchserver.check.run import new_ledger
 from benchserver.check.verdict import Finding, Verdict, worst
 from benchserver.history import Probe
 from benchserver.reporter import Reporter
@@ -17,7 +16,7 @@ class Book:
 
     def __init__(self, traits: Traits, reporter: Reporter) -> None:
         self.reporter = reporter
-        self.ledger = new_ledger(traits.checks, traits.probes, workers=traits.workers)
+        self.ledger = traits.ledger()
         self.measures = Measures(traits.series, traits.rates)
         self.counts = dict.fromkeys(Verdict, 0)
         """How many units of work were concluded with each verdict."""

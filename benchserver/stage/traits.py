@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from benchserver.check.verdict import Check
+from benchserver.check.run import new_ledger
+from benchserver.check.verdict import Check, Ledger
 from benchserver.history import Probe
 from benchserver.stats.measures import Series
 
@@ -15,10 +16,10 @@ class Traits:
     """What is known of a scenario before anything is sent.
 
     `unit` is what its counts count, as reports name one: "sequence".  `checks` and `probes` are
-    its own; the stage adds those of every run.  `series` and `rates` are its figures,
-    in the order of reports.  Without `workers` nothing is allocated and
-    registered.  `turns` are the turns of `kv.blocks` that it begins with: their blocks are written
-    once before it plays, so that no request pays for page faults.
+    its own; the stage adds those of every run.  `series` and `rates` are its figures, in the order
+    of reports.  Without `workers` nothing is allocated and registered.  `turns` are the turns of
+    `kv.blocks` that it begins with: their blocks are written once before it plays, so that no
+    request pays for page faults.
     """
 
     name: str
@@ -29,6 +30,10 @@ class Traits:
     rates: tuple[Series, ...] = ()
     workers: bool = True
     turns: range = range(0)
+
+    def ledger(self) -> Ledger:
+        """Return the empty ledger of a run of it: its checks and probes, and those of every run."""
+        return new_ledger(self.checks, self.probes, workers=self.workers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

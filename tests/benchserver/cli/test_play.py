@@ -85,6 +85,18 @@ def test_an_embedded_server_that_does_not_start_is_reported(
     assert checks["run"]["texts"] == ["the embedded server did not start: it said nothing"]
 
 
+def test_a_ping_that_cannot_begin_owes_nothing_that_only_workers_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def serve(*_: Any, **__: Any) -> Any:
+        raise FatalError("the embedded server did not start: it said nothing")
+
+    monkeypatch.setattr(embedded, "embedded_server", serve)
+    assert invoke("ping", "--embedded", "--json", "r.json").exit_code == 1
+    checks = json.loads((tmp_path / "r.json").read_text())["checks"]
+    assert list(checks) == ["answers", "chunk_size", "pong", "replies", "health", "run"]
+
+
 @pytest.mark.parametrize(
     "args", [(), ("--mode", "gpu"), ("--embedded", "--mode", "gpu"), ("selftest", "--mode", "gpu")]
 )
