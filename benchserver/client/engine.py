@@ -7,8 +7,7 @@ the chunk object's shape before a byte is touched.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from typing import Any
 
@@ -21,6 +20,7 @@ from benchserver.client.transfer import Moved, RefusedError
 from benchserver.clock import Clock
 from benchserver.kv.blocks import Window
 from benchserver.kv.pool import ChunkCopier
+from benchserver.tasks import in_thread
 from protocol.errors import RemoteProtocolError
 from protocol.inline.tensor import InlineTensor
 from protocol.keys import CacheKey
@@ -103,14 +103,14 @@ class EngineMode:
         began_ns = self._clock.now_ns()
         reply = await self._rpc.call(Op.PREPARE_STORE, key, self._instance_id)
         plan: StorePlan = reply.result
-        tables = window.chunk_tables(self._chunk_tokens // self._group.block_size)
+        tables = self._tables(window)
         data = b""
         if plan.inline:
             indices: Sequence[int] = range(len(tables))
-            data = await self._in_thread(lambda: self._pack_inline(tables))
+            data = await in_thread(self._executor, lambda: self._pack_inline(tables))
         else:
             indices = self._checked_indices(plan, len(tables))
-            await self._in_thread(lambda: self._write_slots(plan.slots, indices, tables))
+            await in_thread(self._executor, lambda: self._write_slots(plan.slots, indices, tables))
         if plan.inline or plan.slots:
             committed = await self._rpc.call(Op.COMMIT_STORE, key, self._instance_id, data)
             if not committed.result:
@@ -126,9 +126,9 @@ class EngineMode:
         plan: RetrievePlan = reply.result
         if not plan.success:
             raise RefusedError("PREPARE_RETRIEVE answered success=false")
-        tables = window.chunk_tables(self._chunk_tokens // self._group.block_size)
+        tables = self._tables(window)
         try:
-            await self._in_thread(lambda: self._read_plan(plan, tables))
+            await in_thread(self._executor, lambda: self._read_plan(plan, tables))
         except RemoteProtocolError:
             # The plan was bad, but the server holds its locks until we commit.
             await self._rpc.call(Op.COMMIT_RETRIEVE, key, self._instance_id)
@@ -143,8 +143,9 @@ class EngineMode:
         now_ns = self._clock.now_ns()
         return Moved(began_ns=began_ns, replied_ns=now_ns, landed_ns=now_ns, chunks=chunks)
 
-    async def _in_thread(self, work: Callable[[], Any]) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+    def _tables(self, window: Window) -> list[tuple[int, ...]]:
+        """Return the block table of each chunk."""
+        return window.chunk_tables(self._chunk_tokens // self._group.block_size)
 
     @staticmethod
     def _checked_indices(plan: StorePlan, chunks: int) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ between PREPARE and COMMIT would leave its reservation on the server.
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any
 
 from benchserver.client.connection import CallFailedError
@@ -17,7 +18,6 @@ from benchserver.client.lookups import OpenRequest
 from benchserver.client.transfer import Moved, RefusedError, dtype_hint
 from benchserver.client.worker import Worker
 from benchserver.errors import one_line
-from benchserver.geometry import Geometry
 from benchserver.history import EndRecord, LookupRecord, Outcome, TransferRecord
 from benchserver.kv.blocks import Window
 from benchserver.stage.stage import Stage
@@ -94,11 +94,7 @@ async def _transfer(
     move: Coroutine[Any, Any, Moved],
     skip_tokens: int = 0,
 ) -> TransferRecord:
-    geometry = Geometry(
-        spec=stage.crew.engine.spec,
-        chunk_tokens=stage.crew.geometry.chunk_tokens,
-        num_tokens=request.end,
-    )
+    geometry = replace(stage.crew.geometry, num_tokens=request.end)
     began_ns = stage.clock.now_ns()
     moved, outcome, reason = await _outcome(stage, op, move)
     ended_ns = stage.clock.now_ns() if moved is None else moved.landed_ns

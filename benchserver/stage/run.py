@@ -161,7 +161,7 @@ class Run:
         if not met.dialect.pings_name_instances:
             await self._play(stage)
             return
-        heartbeat = self._heartbeat(crew)
+        heartbeat = self._heartbeat(met, crew)
         await heartbeat.beat()
         await run_beside(self._play(stage), heartbeat.run())
 
@@ -207,14 +207,13 @@ class Run:
             ledger.rule_out(probe, reason)
         await self._scenario.play(stage)
 
-    def _heartbeat(self, crew: Crew) -> Heartbeat:
+    def _heartbeat(self, met: Met, crew: Crew) -> Heartbeat:
         from benchserver.stage.heartbeat import Heartbeat, interval_ns
 
         def missed(rank: int, text: str) -> None:
             self._book.ledger.add([unproven(REPLIES, f"rank={rank}: {text}")])
 
-        condition = self._opened.condition
-        before = None if condition is None else condition.before
+        before = met.condition.before
         reap_timeout_s = 0.0 if before is None else before.reap_timeout_s
         return Heartbeat(
             crew.workers,
