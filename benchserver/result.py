@@ -9,6 +9,7 @@ from benchserver.check.verdict import Ledger, Verdict, failed
 from benchserver.config.run import RunConfig
 from benchserver.errors import EXIT_FAILED, EXIT_OK
 from benchserver.kv.placement import RankDevice
+from benchserver.section import Section
 from benchserver.stats.measures import Measures
 
 
@@ -45,6 +46,8 @@ class RunResult:
     sequences_unproven: int
     interrupted: bool
     wall_ns: int
+    sections: tuple[Section, ...] = ()
+    """What the scenario adds to the reports."""
 
     @property
     def verdict(self) -> Verdict:

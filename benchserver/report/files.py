@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 from xml.etree import ElementTree
@@ -64,6 +65,7 @@ def result_document(result: RunResult) -> dict[str, Any]:
             if (gb_per_s := rate.gigabytes_per_s())
         },
         "replay": replay_command(result),
+        **{section.key: section.document for section in result.sections},
     }
 
 
@@ -146,15 +148,35 @@ def _add_probes(suite: ElementTree.Element, result: RunResult) -> None:
 
 
 def _add_properties(suite: ElementTree.Element, result: RunResult) -> None:
-    """Say where the KV lay, for runs on GPUs."""
-    engine = result.config.engine
-    if engine is None or engine.mode == "cpu":
+    """Say where the KV lay, for runs on GPUs, and what sections say in words and numbers."""
+    facts = _device_facts(result)
+    for section in result.sections:
+        facts |= _facts_in(section.document, section.key)
+    if not facts:
         return
     properties = ElementTree.SubElement(suite, "properties")
-    facts: dict[str, str] = {"mode": engine.mode, "cuda_ipc": engine.cuda_ipc}
-    facts |= {f"rank {d.rank}": f"cuda:{d.number} {d.name} {d.uuid}" for d in result.devices}
     for name, value in facts.items():
-        ElementTree.SubElement(properties, "property", name=name, value=_xml_text(value))
+        ElementTree.SubElement(properties, "property", name=_xml_text(name), value=_xml_text(value))
+
+
+def _device_facts(result: RunResult) -> dict[str, str]:
+    engine = result.config.engine
+    if engine is None or engine.mode == "cpu":
+        return {}
+    facts = {"mode": engine.mode, "cuda_ipc": engine.cuda_ipc}
+    return facts | {f"rank {d.rank}": f"cuda:{d.number} {d.name} {d.uuid}" for d in result.devices}
+
+
+def _facts_in(document: Mapping[str, Any], prefix: str) -> dict[str, str]:
+    """Return the single values of a document, by their path in it; its lists are JSON's alone."""
+    facts = dict[str, str]()
+    for name, value in document.items():
+        path = f"{prefix}.{name}"
+        if isinstance(value, Mapping):
+            facts |= _facts_in(value, path)
+        elif not isinstance(value, list | tuple):
+            facts[path] = value if isinstance(value, str) else json.dumps(value)
+    return facts
 
 
 def _is_skipped(tally: Tally) -> bool:

@@ -57,7 +57,7 @@ def _not_looked_at(checks: Iterable[str], count: int) -> str:
 def summary_lines(result: RunResult, units: str) -> list[Line]:
     """Return the summary: counts of `units`, checks, latencies, rates, target, verdict."""
     if not _sequences(result):
-        return verdict_lines(result)
+        return [*_section_lines(result), *verdict_lines(result)]
     return [
         Line(""),
         _count_line(result, units),
@@ -66,7 +66,18 @@ def summary_lines(result: RunResult, units: str) -> list[Line]:
         *_latency_lines(result),
         *_rate_lines(result),
         _target_line(result),
+        *_section_lines(result),
         *verdict_lines(result),
+    ]
+
+
+def _section_lines(result: RunResult) -> list[Line]:
+    """Return what the scenario adds: a head and its lines for each section that has any."""
+    return [
+        line
+        for section in result.sections
+        if section.lines
+        for line in (Line(section.title, FAINT), *section.lines)
     ]
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from benchserver.check.verdict import Finding, Verdict, worst
+from benchserver.check.run import RUN
+from benchserver.check.verdict import Finding, Verdict, unproven, worst
 from benchserver.history import Probe
 from benchserver.reporter import Reporter
+from benchserver.section import Section, make_sections
 from benchserver.stage.traits import Traits
 from benchserver.stats.measures import Measures
 
@@ -20,6 +22,7 @@ class Book:
         self.measures = Measures(traits.series, traits.rates)
         self.counts = dict.fromkeys(Verdict, 0)
         """How many units of work were concluded with each verdict."""
+        self._makers: list[Callable[[], Section]] = []
 
     @property
     def concluded(self) -> int:
@@ -32,3 +35,13 @@ class Book:
         self.ledger.add_probes(probes)
         self.counts[worst(findings)] += 1
         self.reporter.concluded(label, findings)
+
+    def add_section(self, make: Callable[[], Section]) -> None:
+        """Add a part to the reports: `make` is called once, when the run has ended."""
+        self._makers.append(make)
+
+    def sections(self) -> tuple[Section, ...]:
+        """Make all sections; one that cannot be made leaves the run unproven, and says why."""
+        made, missing = make_sections(self._makers)
+        self.ledger.add(unproven(RUN, text) for text in missing)
+        return made

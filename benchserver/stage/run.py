@@ -308,4 +308,5 @@ class Run:
             sequences_unproven=book.counts[Verdict.UNKNOWN],
             interrupted=self._interrupted,
             wall_ns=wall_ns,
+            sections=book.sections(),
         )

@@ -24,6 +24,7 @@ from benchserver.result import RunResult
 from benchserver.scenarios.baseline.checks import CHECKS
 from benchserver.scenarios.baseline.plan import EQUAL_CHUNKS, PROBES
 from benchserver.scenarios.baseline.series import RATES, SEQUENCE, SERIES, VISIBLE, count
+from benchserver.section import REPORT_KEYS, Section
 from benchserver.stats.measures import Measures
 
 GoodSequence = Callable[..., SequenceRecord]
@@ -159,6 +160,14 @@ def test_json_of_a_bad_run(good_result: GoodResult, make_config: MakeConfig) -> 
     assert document["throughput_gb_per_s"] == {}
 
 
+def test_json_has_sections_beside_what_every_report_says(good_result: GoodResult) -> None:
+    section = Section(key="load", title="", lines=(), document={"hits": {"ratio": 0.5}})
+    assert json.loads(json_bytes(good_result())).keys() == REPORT_KEYS
+    document = json.loads(json_bytes(good_result(sections=(section,))))
+    assert document.keys() - REPORT_KEYS == {"load"}
+    assert document["load"] == {"hits": {"ratio": 0.5}}
+
+
 DEVICES = tuple(
     RankDevice(rank=rank, number=0, name="NVIDIA H200", uuid="9f-00") for rank in range(2)
 )
@@ -219,6 +228,23 @@ def test_junit_of_a_run_on_gpus(good_result: GoodResult, make_config: MakeConfig
         "rank 1": "cuda:0 NVIDIA H200 9f-00",
     }
     assert len(list(suite.iter("testcase"))) == len((*CHECKS, *STAGE_CHECKS)) + 2
+
+
+def test_junit_has_the_single_values_of_sections(good_result: GoodResult) -> None:
+    document = {
+        "workload": "chat\x00",
+        "goodput": None,
+        "measurement": {"valid": True, "share": 0.25, "reasons": ["x"]},
+        "seconds": [{"at_s": 0}],
+    }
+    section = Section(key="load", title="", lines=(), document=document)
+    suite = suite_of(good_result(sections=(section,)))
+    assert {p.attrib["name"]: p.attrib["value"] for p in suite.iter("property")} == {
+        "load.workload": "chat?",
+        "load.goodput": "null",
+        "load.measurement.valid": "true",
+        "load.measurement.share": "0.25",
+    }
 
 
 def test_junit_failures(good_result: GoodResult) -> None:

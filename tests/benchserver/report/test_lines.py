@@ -38,6 +38,7 @@ from benchserver.scenarios.baseline.checks import CHECKS
 from benchserver.scenarios.baseline.plan import EQUAL_CHUNKS, PROBES
 from benchserver.scenarios.baseline.series import RATES, SEQUENCE, SERIES, count
 from benchserver.scenarios.baseline.series import STORE as STORE_SERIES
+from benchserver.section import Section
 from benchserver.stats.measures import Measures
 
 GoodSequence = Callable[..., SequenceRecord]
@@ -227,6 +228,19 @@ def test_a_run_without_a_sequence_has_no_figures(good_result: GoodResult) -> Non
         Line("RESULT: FAIL (exit 1)", BAD),
         Line(f"Replay: {replay_command(result)}"),
     ]
+
+
+def test_sections_stand_before_the_verdict_also_of_a_run_that_failed_at_once(
+    good_result: GoodResult,
+) -> None:
+    lines = (Line("2 requests"), Line("1 late", BAD))
+    sections = (
+        Section(key="load", title="Load", lines=lines, document={}),
+        Section(key="silent", title="Silent", lines=(), document={}),
+    )
+    shown = [Line("Load", FAINT), *lines]
+    assert summed_up(good_result(sections=sections))[-4:-1] == shown
+    assert summed_up(good_result(sections=sections, sequences_ok=0))[:3] == shown
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchserver.check.run import STAGE_CHECKS
+from benchserver.check.run import RUN, STAGE_CHECKS
 from benchserver.check.sessions import SESSIONS
 from benchserver.check.verdict import Check, Finding, Verdict, failed, passed, unproven
 from benchserver.history import Probe, Step
+from benchserver.section import Section
 from benchserver.stage.book import Book
 from benchserver.stage.traits import Traits
 from benchserver.stats.measures import Series
@@ -54,3 +55,16 @@ def test_every_unit_counts_once_by_its_worst_finding() -> None:
     assert book.ledger.probes[ASKED].made == 2
     assert book.ledger.tallies[GOOD].texts == ["bad"]
     assert heard.told == [("try=0", 2), ("try=1", 2), ("try=2", 2), ("try=3", 0)]
+
+
+def test_sections_are_made_when_they_are_asked_for_and_one_that_fails_is_said() -> None:
+    book = Book(TRAITS, Heard())
+    book.add_section(
+        lambda: Section(key="tries", title="", lines=(), document={"done": book.concluded})
+    )
+    book.add_section(lambda: Section(key="late", title="", lines=(), document={"ratio": 1 / 0}))
+    book.conclude("try=0", [passed(GOOD)], [])
+    assert [one.document for one in book.sections()] == [{"done": 1}]
+    tally = book.ledger.tallies[RUN]
+    assert tally.verdict is Verdict.UNKNOWN
+    assert "ZeroDivisionError: division by zero" in tally.texts[0]

@@ -34,6 +34,7 @@ from benchserver.errors import (
 from benchserver.geometry import Geometry
 from benchserver.kv.pool import KvPool
 from benchserver.options.engine import TransferChoice
+from benchserver.section import Section
 from benchserver.stage import run as run_module
 from benchserver.stage.heartbeat import Heartbeat
 from benchserver.stage.outside import Outside
@@ -340,6 +341,9 @@ async def test_a_stop_ends_the_play_but_not_what_must_be_finished(make_config: M
         finished.append(True)
 
     async def act(stage: Stage) -> None:
+        stage.book.add_section(
+            lambda: Section(key="acts", title="", lines=(), document={"finished": len(finished)})
+        )
         await stage.conclude("act=0", GOOD, probes=[ASKED])
         stop.set()
         await stage.finishing.run(to_its_end(stage))
@@ -349,6 +353,7 @@ async def test_a_stop_ends_the_play_but_not_what_must_be_finished(make_config: M
     result = await one.execute()
     assert result.interrupted
     assert finished == [True]
+    assert [section.document for section in result.sections] == [{"finished": 1}]
     assert (result.sequences_ok, result.verdict) == (1, Verdict.VALID)
     assert not server.registered
 
