@@ -167,6 +167,7 @@ def test_the_pure_packages_know_no_clock_socket_loop_or_logger(package: str) -> 
         ),
         ("rich", {"benchserver/report/text.py", "benchserver/selftest/table.py"}),
         ("hdrh", {"benchserver/stats/latency.py"}),
+        ("matplotlib", {"benchserver/breakeven/plot.py"}),
     ],
 )
 def test_third_parties_stay_in_few_places(module: str, places: set[str]) -> None:
@@ -203,7 +204,7 @@ def test_click_stays_in_the_command_line() -> None:
 
 def test_no_third_party_is_imported_that_is_not_declared() -> None:
     declared = {"aiohttp", "click", "hdrh", "msgpack", "numpy", "zmq", "rich", "tomli", "blake3"}
-    declared |= {"prometheus_client", "mooncake", "torch", "triton"}
+    declared |= {"prometheus_client", "mooncake", "torch", "triton", "matplotlib"}
     declared.add("tomllib")  # part of the library since 3.11, and imported only there
     seen = {i.top for found in IMPORTS.values() for i in found if i.top}
     assert seen - STDLIB - set(PACKAGES) <= declared
@@ -226,6 +227,7 @@ ROOMS = {
     "options": {"errors", "kv"},
     "geometry": set[str](),
     "shmnames": set[str](),
+    "breakeven": {"errors", "geometry", "options"},
     "limits": {"errors"},
     "cuda": {"errors", "shmnames"},
     "kv": {"cuda", "errors", "shmnames"},
@@ -291,6 +293,7 @@ ROOMS = {
     },
     "selftest": {"clock", "embedded", "errors", "options", "outlet", "refserver"},
     "cli": {
+        "breakeven",
         "check",
         "scenarios",
         "clock",
@@ -367,7 +370,7 @@ def loaded_with(place: str) -> set[str]:
 
 
 HEAVY = {"numpy", "zmq", "aiohttp", "blake3", "prometheus_client", "rich", "hdrh"}
-HEAVY |= {"torch", "triton"}
+HEAVY |= {"torch", "triton", "matplotlib"}
 
 
 def test_the_command_line_loads_cheap_modules_alone() -> None:

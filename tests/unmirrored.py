@@ -12,6 +12,7 @@ UNMIRRORED: dict[str, str] = {
     "protocol/messages.py": "values without methods: test_codec and test_session compare them",
     **dict.fromkeys(
         (
+            "benchserver/breakeven/options.py",
             "benchserver/options/engine.py",
             "benchserver/options/output.py",
             "benchserver/options/target.py",

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from benchserver.cli.breakeven import breakeven
 from benchserver.cli.clickoptions import with_options
 from benchserver.cli.configfile import load_config
 from benchserver.cli.eager import print_version
@@ -34,5 +35,5 @@ def cli(ctx: click.Context, /, **options: Any) -> int:
 SCENARIOS: tuple[Command[Any], ...] = (PING,)
 """Those with a command of their own."""
 
-for command in (*map(scenario_command, SCENARIOS), serve, selftest):
+for command in (*map(scenario_command, SCENARIOS), serve, selftest, breakeven):
     cli.add_command(command)

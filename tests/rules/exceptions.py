@@ -25,7 +25,6 @@ USED_ELSEWHERE: Mapping[str, str] = {
     "benchserver/refserver/tiers/backing.py::BackingTotals.failed_writes": "/metrics shows all",
     "benchserver/refserver/tiers/backing.py::BackingTotals.promoted_chunks": "/metrics shows all",
     "benchserver/refserver/tiers/backing.py::BackingTotals.written_objects": "/metrics shows all",
-    "benchserver/refserver/tiers/mock/line.py::Transfer.serial": "transfers are ordered by it",
     "benchserver/refserver/front/metrics.py::ServerCollector.collect": "prometheus_client calls it",
     "benchserver/stats/measures.py::Measures.merge": "for load: what several clients measured",
     "benchserver/refserver/tiers/tier.py::TierStats.written_bytes": "/status shows all fields",

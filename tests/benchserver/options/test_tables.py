@@ -15,6 +15,7 @@ from typing import Any, get_args, get_type_hints
 import click
 import pytest
 
+from benchserver.breakeven.options import BREAKEVEN
 from benchserver.cli.clickoptions import TableOption, with_options
 from benchserver.cli.main import SCENARIOS, cli
 from benchserver.config.engine import Engine
@@ -47,6 +48,7 @@ COMMANDS: list[tuple[str, Tables]] = [
     *((command.name, command.tables) for command in PLAYED),
     ("serve", SERVE),
     ("selftest", SELFTEST),
+    ("breakeven", BREAKEVEN),
 ]
 BENCH = BASELINE.tables
 ROWS = [row for row in options_in(BENCH) if row.field]
