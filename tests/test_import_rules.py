@@ -223,7 +223,7 @@ ROOMS = {
     "clock": set[str](),
     "tasks": set[str](),
     "outlet": set[str](),
-    "load": set[str](),
+    "load": {"errors"},
     "options": {"errors", "kv"},
     "geometry": set[str](),
     "shmnames": set[str](),

@@ -28,6 +28,18 @@ USED_ELSEWHERE: Mapping[str, str] = {
     "benchserver/refserver/front/metrics.py::ServerCollector.collect": "prometheus_client calls it",
     "benchserver/stats/measures.py::Measures.merge": "for load: what several clients measured",
     "benchserver/refserver/tiers/tier.py::TierStats.written_bytes": "/status shows all fields",
+    **dict.fromkeys(
+        (
+            "benchserver/load/arrivals.py::parse_rate",
+            "benchserver/load/arrivals.py::planned_ns",
+            "benchserver/load/arrivals.py::steps_of",
+            "benchserver/load/request.py::Request.not_before_ns",
+            "benchserver/load/request.py::Request.think_ns",
+            "benchserver/load/request.py::first_tokens",
+            "benchserver/load/workloads/parse.py::parse_workload",
+        ),
+        "for `bench-server load`",
+    ),
 }
 """Public names that nothing in the product uses by name."""
 

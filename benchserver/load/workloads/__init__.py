@@ -1,0 +1,1 @@
+"""What is asked: a file for each kind of workload."""
