@@ -228,6 +228,7 @@ ROOMS = {
     "geometry": set[str](),
     "shmnames": set[str](),
     "breakeven": {"errors", "geometry", "options"},
+    "environment": set[str](),
     "limits": {"errors"},
     "cuda": {"errors", "shmnames"},
     "kv": {"cuda", "errors", "shmnames"},
@@ -254,6 +255,7 @@ ROOMS = {
         "stats",
         "line",
         "section",
+        "environment",
     },
     "stage": {
         "check",

@@ -125,9 +125,9 @@ def not_evaluated_lines(result: RunResult) -> list[Line]:
 
 
 def _latency_lines(result: RunResult) -> list[Line]:
-    columns = ("count", "mean", "min", "p50", "p99", "max")
+    columns = ("count", "mean", "min", "p50", "p90", "p99", "p99.9", "max")
     head = "".join(f"{name:>10}" for name in columns)
-    lines = [Line(f"{'latency [ms]':<14}{head}", FAINT)]
+    lines = [Line(f"{'latency [ms]':<16}{head}", FAINT)]
     for series, latencies in result.measures.latencies.items():
         summary = latencies.summary()
         if summary is None:
@@ -136,12 +136,14 @@ def _latency_lines(result: RunResult) -> list[Line]:
             summary.mean_ms,
             summary.min_ms,
             summary.p50_ms,
+            summary.p90_ms,
             summary.p99_ms,
+            summary.p999_ms,
             summary.max_ms,
         )
         numbers = "".join(f"{value:>10.2f}" for value in values)
         aside = _bounded_text(summary)
-        lines.append(Line(f"{series.name:<14}{summary.count:>10}{numbers}{aside}"))
+        lines.append(Line(f"{series.name:<16}{summary.count:>10}{numbers}{aside}"))
     return lines if len(lines) > 1 else []
 
 

@@ -127,7 +127,9 @@ def test_json_of_a_good_run(good_result: GoodResult, good_sequence: GoodSequence
         "mean_ms": 2.0,
         "min_ms": 2.0,
         "p50_ms": 2.0,
+        "p90_ms": 2.0,
         "p99_ms": 2.0,
+        "p999_ms": 2.0,
         "max_ms": 2.0,
     }
 

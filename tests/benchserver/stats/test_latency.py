@@ -32,7 +32,9 @@ def test_one_latency_is_every_number() -> None:
             mean_ms=value / 1e6,
             min_ms=value / 1e6,
             p50_ms=value / 1e6,
+            p90_ms=value / 1e6,
             p99_ms=value / 1e6,
+            p999_ms=value / 1e6,
             max_ms=value / 1e6,
         )
 
@@ -43,7 +45,20 @@ def test_known_numbers() -> None:
     assert (summary.count, summary.mean_ms) == (100, 50.5)
     assert (summary.min_ms, summary.max_ms) == (1.0, 100.0)
     assert summary.p50_ms == pytest.approx(50.0, rel=1e-3)
+    assert summary.p90_ms == pytest.approx(90.0, rel=1e-3)
     assert summary.p99_ms == pytest.approx(99.0, rel=1e-3)
+    assert summary.p999_ms == 100.0
+
+
+def test_two_digits_are_within_a_hundredth() -> None:
+    coarse = LatencySeries(digits=2)
+    for n in range(1, 1001):
+        coarse.add(n * MS)
+    summary = coarse.summary()
+    assert summary is not None
+    assert summary.p50_ms == pytest.approx(500.0, rel=1e-2)
+    assert summary.p999_ms == pytest.approx(999.0, rel=1e-2)
+    assert summary.p50_ms != pytest.approx(500.0, rel=1e-3)
 
 
 @given(st.lists(st.integers(1_000, 3_600 * 1_000 * MS), min_size=1, max_size=60))
@@ -54,8 +69,14 @@ def test_numbers_of_any_list(values: list[int]) -> None:
     assert summary.mean_ms == pytest.approx(sum(values) / len(values) / 1e6)
     assert (summary.min_ms, summary.max_ms) == (min(values) / 1e6, max(values) / 1e6)
     ordered = sorted(values)
-    for percent, shown in ((50, summary.p50_ms), (99, summary.p99_ms)):
-        rank = max(1, math.ceil(percent / 100 * len(values)))
+    shown_at = {
+        50: summary.p50_ms,
+        90: summary.p90_ms,
+        99: summary.p99_ms,
+        99.9: summary.p999_ms,
+    }
+    for percent, shown in shown_at.items():
+        rank = math.ceil(percent * len(values) / 100)
         # Microseconds, in buckets of three digits.
         assert shown == pytest.approx(ordered[rank - 1] / 1e6, rel=2e-3, abs=2e-3)
         assert summary.min_ms <= shown <= summary.max_ms
