@@ -197,3 +197,8 @@ class SequenceRecord:
 def sequence_label(seq: int, aside: str) -> str:
     """Return what lines call a sequence, or a request that goes with it."""
     return f"seq={seq}, {aside}" if aside else f"seq={seq}"
+
+
+def worker_label(client: int | None, rank: int) -> str:
+    """Return what lines call a worker; `client` None: the run plays one engine."""
+    return f"rank={rank}" if client is None else f"client={client} rank={rank}"

@@ -42,9 +42,9 @@ class Beside:
     name: str
 
 
-def segment_name(nonce: str, rank: int) -> str:
+def segment_name(nonce: str, number: int) -> str:
     """Return the name of one worker's segment, or of a mark; it carries our pid, for people."""
-    return f"bench_server_{os.getpid()}_{nonce}_r{rank}"
+    return f"bench_server_{os.getpid()}_{nonce}_r{number}"
 
 
 def open_unnamed() -> int:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
 
-from benchserver.kv.blocks import Window, plan_blocks
+from benchserver.kv.blocks import Window, lease_plan
 from benchserver.kv.content import PoolContent, group_patterns
 from benchserver.kv.evidence import Evidence
 from benchserver.kv.host.pool import HostPool
@@ -163,7 +163,7 @@ def open_on_cpu(
 
 def plan(turn: int = 0) -> tuple[Window, Window]:
     """Return source and destination of four chunks of two blocks; one canary lies inside."""
-    made = plan_blocks(
+    made = lease_plan(
         num_blocks=BLOCKS,
         request_blocks=CHUNKS * BLOCKS_PER_CHUNK,
         seed=1,

@@ -13,7 +13,7 @@ from benchserver.client.lookups import LookupDesk
 from benchserver.client.mapped import MappedMode
 from benchserver.client.zmq import ZmqConnector
 from benchserver.clock import NS_PER_S, RealClock
-from benchserver.kv.blocks import Window, plan_blocks
+from benchserver.kv.blocks import Window, lease_plan
 from benchserver.kv.content import PoolContent, group_patterns
 from benchserver.kv.evidence import Evidence, EvidenceKind
 from benchserver.kv.host.pool import HostPool
@@ -107,7 +107,7 @@ class Client:
         return tokens, chunk_digests(self._root, tokens, CHUNK_TOKENS)
 
     def _windows(self, sequence: int) -> tuple[Window, Window]:
-        plan = plan_blocks(
+        plan = lease_plan(
             num_blocks=SPEC.num_blocks,
             request_blocks=CHUNKS * BLOCKS_PER_CHUNK,
             seed=self._seed,

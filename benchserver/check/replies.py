@@ -22,9 +22,9 @@ _MEANWHILE_NS = 50_000_000
 """Answers that come so soon after each other may all have waited for the server to go on."""
 
 
-def judge_event(event: Event, rank: int, *, now_ns: int, alive_ns: int) -> Finding:
+def judge_event(event: Event, place: str, *, now_ns: int, alive_ns: int) -> Finding:
     """Return the finding that a stray reply is; `alive_ns`: when the server last proved alive."""
-    text = f"rank={rank}: {_text(event)}"
+    text = f"{place}: {_text(event)}"
     if isinstance(event, LateReply):
         given_up_ns = now_ns - event.late_ns
         if not given_up_ns <= alive_ns <= now_ns - _MEANWHILE_NS:

@@ -22,17 +22,18 @@ class KeyMaker:
         tokens: Sequence[int],
         *,
         end: int,
+        start: int = 0,
         request_id: str,
         kv_rank: int | None,
         readers: int | None = None,
     ) -> CacheKey:
-        """Return the key of the chunks `[0, end)`; `kv_rank` None means all ranks."""
+        """Return the key of the chunks `[start, end)`; `kv_rank` None means all ranks."""
         return CacheKey(
             model_name=self.model_name,
             world_size=self.world_size,
             worker_id=kv_rank,
             token_ids=tokens,
-            start=0,
+            start=start,
             end=end,
             request_id=request_id,
             cache_salt=self.cache_salt,

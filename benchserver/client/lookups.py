@@ -35,8 +35,10 @@ def next_poll_ns(wait_ns: int) -> int:
 class OpenRequest:
     """One request id between its first call and END_SESSION.
 
-    `locked_ranks` has the KV rank of every reader whose lock may still be held.  `keys` makes the
-    cache keys of its calls: another tenant's for a request that must miss.
+    `locked_ranks` has the KV rank of every reader whose lock may still be held, on the chunks
+    `[0, locked_end)`: a LOOKUP locks what it hits and no more, and locks carry no name, so that to
+    free more would free those of others.  `keys` makes the cache keys of its calls: another
+    tenant's for a request that must miss.
     """
 
     keys: KeyMaker
@@ -44,6 +46,7 @@ class OpenRequest:
     end: int
     request_id: str
     locked_ranks: list[int] = field(default_factory=list)
+    locked_end: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,10 +101,11 @@ class LookupDesk:
             request.tokens, end=request.end, request_id=request.request_id, kv_rank=None
         )
         began_ns = self._clock.now_ns()
-        request.locked_ranks = list(self._kv_ranks)
+        request.locked_ranks, request.locked_end = list(self._kv_ranks), request.end
         reply = await self._rpc.call(Op.LOOKUP, key, self._tp_size)
         asked_by = request.request_id if reply.result is VOID else reply.result
         chunks = await self._hit_count(asked_by, began_ns)
+        request.locked_end = min(request.end, chunks * self._chunk_tokens)
         if chunks == 0:
             request.locked_ranks = []
         if self._rpc.dialect.lookup_keeps_part and key.world_size > 1:
@@ -154,7 +158,7 @@ class LookupDesk:
         readers = request.locked_ranks.count(kv_rank)
         key = request.keys.key(
             request.tokens,
-            end=request.end,
+            end=request.locked_end,
             request_id=request.request_id,
             kv_rank=kv_rank,
             readers=readers,

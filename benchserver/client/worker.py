@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from benchserver.client.connection import Connection
 from benchserver.client.transfer import TransferMode
+from benchserver.history import worker_label
 from benchserver.kv.pool import KvPool
 
 MAX_RANK_BITS = 12
@@ -16,7 +17,8 @@ MAX_RANK_BITS = 12
 class Worker:
     """A rank with its memory and its socket.
 
-    `kv_rank` is the rank whose objects it stores and retrieves: its own, or 0 for MLA.
+    `kv_rank` is the rank whose objects it stores and retrieves: its own, or 0 for MLA.  `client` is
+    the number of the engine that it belongs to; None: the run plays only one.
     """
 
     rank: int
@@ -25,8 +27,14 @@ class Worker:
     rpc: Connection
     pool: KvPool
     mode: TransferMode
+    client: int | None = None
+
+    @property
+    def place(self) -> str:
+        """Return what lines call it."""
+        return worker_label(self.client, self.rank)
 
 
-def instance_id(nonce: int, rank: int) -> int:
-    """Return a worker's instance id: unique for a run's 40-bit nonce."""
-    return (nonce << MAX_RANK_BITS) | rank
+def instance_id(nonce: int, number: int) -> int:
+    """Return the instance id of a run's worker of that number: unique for its 40-bit nonce."""
+    return (nonce << MAX_RANK_BITS) | number

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from benchserver.errors import UsageError
 from benchserver.geometry import Geometry
-from benchserver.kv.blocks import BlockPlan, plan_blocks
+from benchserver.kv.blocks import BlockPlan, lease_plan
 from benchserver.kv.placement import CudaIpc
 from benchserver.options.engine import Mode, TransferChoice
 from protocol.keys import model_name_problem, salt_problem
@@ -53,14 +53,21 @@ class Engine:
         """Return how a sequence divides on a server with chunks of that size."""
         return Geometry(spec=self.spec, chunk_tokens=chunk_tokens, num_tokens=self.num_tokens)
 
-    def block_plan(self, geometry: Geometry, *, turn: int, rank: int) -> BlockPlan:
-        """Return the blocks that a rank uses for one sequence of whole chunks."""
-        return plan_blocks(
+    def block_plan(
+        self, geometry: Geometry, *, turn: int, rank: int, lease: int = 0, leases: int = 1
+    ) -> BlockPlan:
+        """Return the blocks that a rank uses for one sequence of whole chunks.
+
+        They lie in one of so many leases of its pool.
+        """
+        return lease_plan(
             num_blocks=self.spec.num_blocks,
             request_blocks=geometry.blocks,
             seed=self.seed,
             turn=turn,
             rank=rank,
+            lease=lease,
+            leases=leases,
         )
 
     @property

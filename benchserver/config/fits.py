@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from benchserver.errors import FatalError, UsageError
 from benchserver.geometry import Geometry
-from benchserver.kv.blocks import needed_blocks
+from benchserver.kv.blocks import EDGE_CANARIES, leases_needed
 
 
-def check_geometry(geometry: Geometry) -> None:
-    """Raise UsageError if the server's chunk size does not fit the tokens or the pool."""
+def check_geometry(geometry: Geometry, *, in_flight: int = 1) -> None:
+    """Raise UsageError if the server's chunk size does not fit the tokens or the pool.
+
+    Each pool has a lease for each of `in_flight` requests.
+    """
     spec, chunk_tokens = geometry.spec, geometry.chunk_tokens
     if not geometry.whole_blocks:
         raise UsageError(
@@ -20,24 +23,32 @@ def check_geometry(geometry: Geometry) -> None:
             f"--num-tokens {geometry.num_tokens} is less than one chunk of {chunk_tokens} tokens: "
             "only whole chunks are cached"
         )
-    blocks, needed = geometry.blocks, needed_blocks(geometry.blocks)
-    if spec.num_blocks < needed:
-        raise UsageError(
-            f"the pool has {spec.num_blocks} blocks (NB), but {geometry.chunks} chunks of "
-            f"{chunk_tokens} tokens need {needed}: {blocks} source + {blocks} destination + "
-            "2 canaries + the null block; raise NB or lower --num-tokens"
-        )
+    blocks, needed = geometry.blocks, leases_needed(geometry.blocks, in_flight)
+    if spec.num_blocks >= needed:
+        return
+    of_one = f"{blocks} source + {blocks} destination + {EDGE_CANARIES} canaries"
+    who, sum_text, less = "", of_one, "lower --num-tokens"
+    if in_flight > 1:
+        who = f"{in_flight} requests at once of "
+        sum_text = f"{in_flight} x ({of_one})"
+        less = "lower --num-tokens or --concurrency"
+    raise UsageError(
+        f"the pool has {spec.num_blocks} blocks (NB), but {who}{geometry.chunks} chunks of "
+        f"{chunk_tokens} tokens need {needed}: {sum_text} + the null block; raise NB or {less}"
+    )
 
 
-def check_against_l1(geometry: Geometry, *, kv_ranks: int, l1_bytes: int) -> None:
-    """Refuse a sequence that the server's L1 cannot hold at once, as a RETRIEVE needs it.
+def check_against_l1(geometry: Geometry, *, kv_ranks: int, l1_bytes: int, at_once: int = 1) -> None:
+    """Refuse sequences that the server's L1 cannot hold at once, as their RETRIEVEs need it.
 
     `kv_ranks` ranks have KV of their own.  `l1_bytes` 0: not known.  Raises FatalError.
     """
-    needed = geometry.nbytes * kv_ranks
+    needed = geometry.nbytes * kv_ranks * at_once
+    who, need = ("a sequence", "needs") if at_once == 1 else (f"{at_once} sequences", "need")
+    less = "--num-tokens" if at_once == 1 else "--num-tokens or --concurrency"
     if 0 < l1_bytes < needed:
         raise FatalError(
-            f"the server's L1 holds {l1_bytes} bytes, a sequence of {geometry.chunks} chunks on "
-            f"{kv_ranks} KV ranks needs {needed}; start it with a larger "
-            "--l1-size-gb, or lower --num-tokens"
+            f"the server's L1 holds {l1_bytes} bytes, {who} of {geometry.chunks} chunks on "
+            f"{kv_ranks} KV ranks {need} {needed}; start it with a larger "
+            f"--l1-size-gb, or lower {less}"
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 NULL_BLOCKS = 1
 EDGE_CANARIES = 2
@@ -30,6 +30,37 @@ class Window:
     count: int
     block_ids: tuple[int, ...]
     canaries: tuple[int, ...]
+
+    def first_blocks(self, count: int) -> Window:
+        """Return a destination of the first `count` blocks of the table: what a hit is read into.
+
+        The blocks that are cut off count as canaries, so `poison` marks them and
+        `verify_canaries` finds each that a RETRIEVE of the hit has written; `verify` takes the
+        digests of the chunks that were hit.  Call all three with this window.  ValueError unless
+        there are so many blocks, and at least one.
+        """
+        self._check_count(count)
+        cut = self.block_ids[count:]
+        canaries = tuple(sorted((*self.canaries, *cut)))
+        return replace(self, block_ids=self.block_ids[:count], canaries=canaries)
+
+    def packed(self, count: int) -> Window:
+        """Return a source of `count` blocks side by side: for the chunks that did not hit.
+
+        A permutation of the window's first blocks, so that `fill` can write them, with the
+        digests of those chunks, and STORE reads them; the window's other blocks are not touched.
+        `verify` takes this window and the same digests.  ValueError for a window with canaries, or
+        unless there are so many blocks, and at least one.
+        """
+        self._check_count(count)
+        check_fillable(self)
+        end = self.first + count
+        ids = tuple(block for block in self.block_ids if block < end)
+        return replace(self, count=count, block_ids=ids)
+
+    def _check_count(self, count: int) -> None:
+        if not 0 < count <= len(self.block_ids):
+            raise ValueError(f"{count} of the {len(self.block_ids)} blocks of a window")
 
     def chunk_tables(self, blocks_per_chunk: int) -> list[tuple[int, ...]]:
         """Return the block table cut into chunks."""
@@ -82,34 +113,50 @@ class BlockPlan:
     destination: Window
 
 
-def needed_blocks(request_blocks: int) -> int:
-    """Return the smallest pool, in blocks, for a request: null, source, destination, canaries."""
-    return NULL_BLOCKS + 2 * request_blocks + EDGE_CANARIES
+def leases_needed(request_blocks: int, in_flight: int) -> int:
+    """Return the smallest pool, in blocks, for so many requests at once, each in a lease.
+
+    The null block, and for each lease source, destination and canaries.
+    """
+    return NULL_BLOCKS + in_flight * (2 * request_blocks + EDGE_CANARIES)
 
 
-def plan_blocks(
-    *, num_blocks: int, request_blocks: int, seed: int, turn: int, rank: int
+def lease_plan(
+    *,
+    num_blocks: int,
+    request_blocks: int,
+    seed: int,
+    turn: int,
+    rank: int,
+    lease: int = 0,
+    leases: int = 1,
 ) -> BlockPlan:
     """Choose the blocks of request number `turn` on one rank; the same for the same arguments.
 
-    Turns keep to a few places for a while, since the first touch of memory costs several times
-    a later one, and walk over the whole pool in the long run.
+    The pool is divided into `leases` regions of equal size; blocks of one `lease` all lie in its
+    region, so that as many requests can be under way at once.  In its region, turns keep to a few
+    places for a while, since the first touch of memory costs several times a later one, and walk
+    over all of it in the long run.
 
-    Raises ValueError if the pool has fewer than `needed_blocks(request_blocks)` blocks.
+    Raises ValueError if there is no such lease, or if the pool has fewer than
+    `leases_needed(request_blocks, leases)` blocks.
     """
-    spare = num_blocks - needed_blocks(request_blocks)
+    if not 0 <= lease < leases:
+        raise ValueError(f"lease {lease} of {leases}")
+    room = (num_blocks - NULL_BLOCKS) // leases
+    spare = room - 2 * request_blocks - EDGE_CANARIES
     if spare < 0:
         raise ValueError(
-            f"{num_blocks} blocks, but {needed_blocks(request_blocks)} are needed for "
-            f"{request_blocks} source and {request_blocks} destination blocks, "
-            f"{EDGE_CANARIES} canaries and the null block"
+            f"{num_blocks} blocks, but {leases_needed(request_blocks, leases)} are needed: "
+            f"{leases} x ({request_blocks} source + {request_blocks} destination + "
+            f"{EDGE_CANARIES} canaries) + the null block"
         )
-    text = f"{seed} blocks {turn} {rank}"
+    text = f"{seed} blocks {turn} {rank}" + (f" {lease}" if lease else "")
     digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
     draw = random.Random(int.from_bytes(digest, "little"))
     inner = min(spare, request_blocks // _BLOCKS_PER_CANARY)
     span = 2 * request_blocks + EDGE_CANARIES + inner
-    first = NULL_BLOCKS + _place(num_blocks - NULL_BLOCKS, span, turn + rank)
+    first = NULL_BLOCKS + lease * room + _place(room, span, turn + rank)
     if draw.random() < 0.5:
         source = _window(draw, first, request_blocks, canaries=())
         destination = _destination(draw, first + request_blocks, request_blocks, inner)

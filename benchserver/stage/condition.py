@@ -48,12 +48,12 @@ class Condition:
         """What /status said before anything was registered, if it said anything."""
 
     async def look_before(
-        self, chunk_tokens: int, geometry: Geometry | None, kv_ranks: int
+        self, chunk_tokens: int, geometry: Geometry | None, *, kv_ranks: int, at_once: int = 1
     ) -> None:
         """Read and judge the state before the run.
 
         Raises FatalError if it is that of another server than the one with this chunk size, or if
-        requests of this geometry do not fit into its L1.
+        `at_once` requests of this geometry do not fit into its L1 together.
         """
         target = self._target
         try:
@@ -74,7 +74,9 @@ class Condition:
                 f"{self.before.chunk_size}: --rpc-url and --url are two different servers"
             )
         if geometry is not None:
-            check_against_l1(geometry, kv_ranks=kv_ranks, l1_bytes=self.before.l1_bytes)
+            check_against_l1(
+                geometry, kv_ranks=kv_ranks, l1_bytes=self.before.l1_bytes, at_once=at_once
+            )
         self._failures = await self._count_failures()
         if not self.before.health.said:
             self._ledger.skip(HEALTH, "/status of this server says nothing about it")

@@ -17,9 +17,13 @@ from benchserver.client.connection import Connection, Connector
 from benchserver.client.names import in_url
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.config.target import Target
+from benchserver.history import worker_label
 from benchserver.stage.alive import NEVER_NS, AliveCheck
 from protocol.dialect import Dialect
 from protocol.messages import Event, LateReply
+
+_FIRST = worker_label(None, 0)
+"""The worker that the first connection becomes, once there are workers."""
 
 Reach = Callable[[Target, Clock], Awaitable[Connector]]
 """Finds the server of an address; FatalError if nothing is there."""
@@ -63,13 +67,13 @@ class Connections:
         """Take what opens connections; it is closed with them."""
         self._connector = connector
 
-    def open(self, dialect: Dialect, rank: int) -> Connection:
-        """Open the connection of a rank; it lives as long as the run."""
-        connection = self.ask(dialect, rank)
+    def open(self, dialect: Dialect, place: str = _FIRST) -> Connection:
+        """Open the connection of a worker, as lines call it; it lives as long as the run."""
+        connection = self.ask(dialect, place)
         self.opened.append(connection)
         return connection
 
-    def ask(self, dialect: Dialect, rank: int = 0) -> Connection:
+    def ask(self, dialect: Dialect, place: str = _FIRST) -> Connection:
         """Open a connection that the caller closes; LookupError before the server was reached."""
         if self._connector is None:
             raise LookupError("no server was reached")
@@ -79,8 +83,8 @@ class Connections:
                 return  # we were told to stop, and the server could not know
             alive_ns = NEVER_NS if self.alive is None else self.alive.answered_ns
             now_ns = self._clock.now_ns()
-            look = partial(judge_event, event, rank, now_ns=now_ns, alive_ns=alive_ns)
-            self._ledger.add([evaluated(REPLIES, f"rank={rank}", look)])
+            look = partial(judge_event, event, place, now_ns=now_ns, alive_ns=alive_ns)
+            self._ledger.add([evaluated(REPLIES, place, look)])
 
         return self._connector.open(dialect, observe)
 

@@ -43,9 +43,9 @@ class Heartbeat:
         *,
         every_ns: int,
         clock: Clock,
-        missed: Callable[[int, str], None],
+        missed: Callable[[str, str], None],
     ) -> None:
-        """`missed(rank, text)` hears of every PING without a good answer."""
+        """`missed(place, text)` hears of every PING without a good answer."""
         self._workers = workers
         self._every_ns = every_ns
         self._clock = clock
@@ -65,11 +65,11 @@ class Heartbeat:
         try:
             reply = await worker.rpc.call(Op.PING, worker.instance_id)
         except CallFailedError as error:
-            self._missed(worker.rank, one_line(error))
+            self._missed(worker.place, one_line(error))
             return
         if not reply.result:
             self._missed(
-                worker.rank,
+                worker.place,
                 f"PING answered {one_line(ascii(reply.result), 40)}: the server does not know our "
                 "registration any more",
             )

@@ -1,4 +1,4 @@
-"""From a server that was met to a crew: workers with memory, registered and looked for."""
+"""From a server that was met to crews: workers with memory, registered and looked for."""
 
 from __future__ import annotations
 
@@ -23,16 +23,18 @@ from benchserver.result import ServerFacts
 from benchserver.stage.meeting import Met
 from benchserver.stage.opened import Opened
 from benchserver.stage.stage import Crew
+from benchserver.stage.traits import Traits
 from benchserver.tasks import Threads
 
 if TYPE_CHECKING:
+    from benchserver.client.worker import Worker
     from benchserver.options.engine import TransferChoice
     from benchserver.stage.pools import Pools
     from benchserver.stage.workforce import Workforce
 
 
 class Hiring:
-    """Sets up the workers of one run; call `hire` once."""
+    """Sets up the clients of one run; call `hire` once."""
 
     def __init__(
         self,
@@ -60,44 +62,52 @@ class Hiring:
         self._make_pools = make_pools
         self._note = note
 
-    async def hire(self, met: Met, geometry: Geometry, turns: range) -> Crew:
-        """Allocate and register all workers; raises FatalError or UsageError.
+    async def hire(self, met: Met, geometry: Geometry, traits: Traits) -> tuple[Crew, ...]:
+        """Allocate and register the workers of all clients; raises FatalError or UsageError.
 
-        The blocks of `turns` are written once, before anything is registered.
+        The blocks of the scenario's first turns are written once, before anything is registered.
         """
-        # Loaded here: the first call does not wait for numpy.
-        from benchserver.kv.pattern import content_seed
-
-        engine = self._engine
-        force = await self._build(met, geometry, turns)
+        force = await self._build(met, geometry, traits)
         await self._register(force, met)
         await met.condition.check_registered(force.instances)
-        look = partial(judge_transport, engine.require_transport, force.transports)
+        look = partial(judge_transport, self._engine.require_transport, force.transports)
         finding = evaluated(TRANSPORT, "after registration", look)
         self._ledger.add([finding])
         if finding.verdict is not Verdict.VALID:
             raise FatalError(finding.text)
-        keys = self._keys()
-        self._opened.desk = desk = LookupDesk(
-            met.connection,
+        size = self._engine.tp_size
+        return tuple(
+            self._crew(number, tuple(force.workers[number * size : (number + 1) * size]), geometry)
+            for number in range(traits.clients)
+        )
+
+    def _crew(self, number: int, workers: tuple[Worker, ...], geometry: Geometry) -> Crew:
+        # Loaded here: the first call does not wait for numpy.
+        from benchserver.kv.pattern import content_seed
+
+        engine, keys = self._engine, self._keys()
+        desk = LookupDesk(
+            workers[0].rpc,
             keys,
-            kv_ranks=[worker.kv_rank for worker in force.workers],
+            kv_ranks=[worker.kv_rank for worker in workers],
             tp_size=engine.tp_size,
             chunk_tokens=geometry.chunk_tokens,
             clock=self._clock,
             timeout_ns=int(self._target.timeout_s * NS_PER_S),
         )
+        self._opened.desks.append(desk)
         return Crew(
+            number=number,
             engine=engine,
             geometry=geometry,
-            workers=tuple(force.workers),
+            workers=workers,
             desk=desk,
             keys=keys,
             cross_check=self._target.needs_http and self._server.transport == "handle",
             content_root=content_seed(engine.seed, engine.cache_salt),
         )
 
-    async def _build(self, met: Met, geometry: Geometry, turns: range) -> Workforce:
+    async def _build(self, met: Met, geometry: Geometry, traits: Traits) -> Workforce:
         from benchserver.shmnames import sweep_stale
         from benchserver.stage.workforce import Workforce
 
@@ -106,6 +116,7 @@ class Hiring:
             self._note(f"Removed {name}, left by a bench-server that was killed")
         self._opened.workforce = force = Workforce(
             self._engine,
+            clients=traits.clients,
             timeout_s=self._target.timeout_s,
             choice=choice,
             served=served,
@@ -116,9 +127,11 @@ class Hiring:
             pools=self._make_pools(geometry),
         )
         connections = self._opened.connections
+        first = iter([met.connection])
         await force.build(
-            lambda rank: connections.open(met.dialect, rank) if rank else met.connection,
-            turns,
+            lambda place: next(first, None) or connections.open(met.dialect, place),
+            traits.turns,
+            traits.in_flight,
         )
         self._server.transfer_mode = choice.value
         self._note_devices(force)
@@ -145,19 +158,19 @@ class Hiring:
         except UnregisteredError as error:
             await met.alive.ask(error.seen)
             raise
-        server, count = self._server, self._engine.tp_size
+        server, count = self._server, len(force.workers)
         server.transport = ", ".join(sorted(force.transports))
+        clients = count // self._engine.tp_size
         self._note(
             f"Transfer mode = {server.transfer_mode} over {server.transport}, "
             f"{count} {'workers' if count > 1 else 'worker'}"
+            + (f" of {clients} clients" if clients > 1 else "")
         )
 
     def _note_devices(self, force: Workforce) -> None:
-        for device in force.devices:
-            self._note(
-                f"KV pool of rank {device.rank} on cuda:{device.number}, {device.name}, "
-                f"{device.uuid}"
-            )
+        for device, worker in zip(force.devices, force.workers, strict=False):
+            name = worker.place.replace("=", " ")
+            self._note(f"KV pool of {name} on cuda:{device.number}, {device.name}, {device.uuid}")
         if force.slow_kernels:
             self._note(
                 "Content is written and compared by torch, not by Triton, outside of all "

@@ -7,6 +7,7 @@ same: one that was merely stopped reads it once it goes on, and then keeps nothi
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from benchserver.check.replies import REPLIES
@@ -70,9 +71,8 @@ class Leaving:
             await within(opened.finishing.wait(), _FINISH_WITHIN_S)
         if self.silent or self._interrupted:
             self.silent = not await self._answers()
-        if opened.desk is not None:
-            await self._settle(opened.desk)
-        if opened.desk is not None and not self._interrupted:
+        await self._settle(opened.desks)
+        if opened.desks and not self._interrupted:
             # Unregistering may free leaked locks, so they are counted before it.
             await self._count(True)
         if opened.workforce is not None:
@@ -91,14 +91,19 @@ class Leaving:
     def _budget_ns(self) -> int:
         return _TOLD_WITHIN_NS if self.silent else _END_WITHIN_NS
 
-    async def _settle(self, desk: LookupDesk) -> None:
-        for request in list(desk.open_requests.values()):
-            ends = await desk.settle(request, timeout_ns=self._budget_ns)
-            self._ledger.add(
-                unproven(SESSIONS, f"at the end of the run: {end.name}: {end.reason}")
-                for end in ends
-                if end.outcome is not Outcome.OK
-            )
+    async def _settle(self, desks: Sequence[LookupDesk]) -> None:
+        """Settle all open requests together: there is no time for one after the other."""
+        settled = await gather_all(
+            desk.settle(request, timeout_ns=self._budget_ns)
+            for desk in desks
+            for request in list(desk.open_requests.values())
+        )
+        self._ledger.add(
+            unproven(SESSIONS, f"at the end of the run: {end.name}: {end.reason}")
+            for ends in settled
+            for end in ends
+            if end.outcome is not Outcome.OK
+        )
 
     async def _unregister(self, workforce: Workforce) -> None:
         for text in await workforce.unregister(timeout_ns=self._budget_ns):

@@ -72,7 +72,7 @@ class Meeting:
         await self._reach(outside.reach)
         http = self._opened.http = outside.http(self._target)
         dialect = await self._release(http)
-        connection = self._opened.connections.open(dialect, rank=0)
+        connection = self._opened.connections.open(dialect)
         alive = self._opened.connections.alive = AliveCheck(connection, http, self._clock)
         await self._first_call(connection)
         condition = Condition(self._target, http, clock=self._clock, ledger=self._ledger)
@@ -81,10 +81,10 @@ class Meeting:
             dialect=dialect, connection=connection, http=http, condition=condition, alive=alive
         )
 
-    def fit(self, engine: Engine) -> tuple[Engine, Geometry]:
+    def fit(self, engine: Engine, in_flight: int) -> tuple[Engine, Geometry]:
         """Return the engine as this server's chunks allow it, and how requests divide.
 
-        Raises UsageError if none can be made.
+        Raises UsageError if a client cannot have `in_flight` of them under way.
         """
         chunk_tokens, asked = self._server.chunk_tokens, engine.num_tokens
         self._note(f"Resolved KV shape spec: {engine.spec.text}")
@@ -94,7 +94,7 @@ class Meeting:
                 f"--num-tokens = {chunk_tokens}, one chunk: the default of {asked} holds none"
             )
         geometry = engine.geometry(chunk_tokens)
-        check_geometry(geometry)
+        check_geometry(geometry, in_flight=in_flight)
         return engine, geometry
 
     async def _reach(self, reach: Reach) -> None:

@@ -24,7 +24,8 @@ class Opened:
     http: HttpApi | None = None
     condition: Condition | None = None
     workforce: Workforce | None = None
-    desk: LookupDesk | None = None
+    desks: list[LookupDesk] = field(default_factory=list)
+    """One a client."""
 
     @property
     def instances(self) -> frozenset[int]:

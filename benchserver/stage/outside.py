@@ -27,12 +27,12 @@ _GPU_THREADS = 16
 """With the KV in GPU memory, cores have nothing to do but MD5: half a GB/s a thread."""
 
 
-def start_threads(engine: Engine | None) -> Threads:
-    """Return the worker threads of a run; on GPUs each rank waits in one for events."""
+def start_threads(engine: Engine | None, waiting: int) -> Threads:
+    """Return the worker threads of a run; on GPUs so many transfers wait in one for events."""
     cpus = os.cpu_count() or 1
     if engine is None or engine.mode == "cpu":
         return Threads(min(_HOST_THREADS, cpus))
-    return Threads(max(min(_GPU_THREADS, cpus), engine.tp_size + 1))
+    return Threads(max(min(_GPU_THREADS, cpus), waiting + 1))
 
 
 def open_http(target: Target) -> HttpApi:
@@ -45,19 +45,25 @@ def open_http(target: Target) -> HttpApi:
     )
 
 
-def load_pools(engine: Engine, geometry: Geometry, nonce: bytes, cancel: threading.Event) -> Pools:
-    """Return the pools that an engine asks for."""
+def load_pools(
+    engine: Engine, geometry: Geometry, nonce: bytes, cancel: threading.Event, workers: int
+) -> Pools:
+    """Return the pools that so many workers of an engine ask for."""
     # Loaded here: the first call to a server does not wait for numpy.
     from benchserver.stage.pools import make_pools
 
-    return make_pools(engine, geometry, nonce, cancel)
+    return make_pools(engine, geometry, nonce, cancel, workers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outside:
-    """`pools` is given the engine, the geometry, the run's nonce, and what cancels work."""
+    """What a run calls.
+
+    `threads` is given the engine and how many transfers may be waited for at once; `pools` the
+    engine, the geometry, the run's nonce, what cancels work, and the number of workers.
+    """
 
     reach: Reach = reach_zmq
     http: Callable[[Target], HttpApi] = open_http
-    threads: Callable[[Engine | None], Threads] = start_threads
-    pools: Callable[[Engine, Geometry, bytes, threading.Event], Pools] = load_pools
+    threads: Callable[[Engine | None, int], Threads] = start_threads
+    pools: Callable[[Engine, Geometry, bytes, threading.Event, int], Pools] = load_pools

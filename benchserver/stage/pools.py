@@ -1,4 +1,4 @@
-"""Where the KV memory of all ranks comes from: one pool a rank, on the host or on the GPUs."""
+"""Where the KV memory of all workers comes from: one pool each, on the host or on the GPUs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Pools(Protocol):
 
     @property
     def devices(self) -> Sequence[RankDevice]:
-        """Return each rank's GPU, once `require` has returned; none on the host."""
+        """Return each worker's GPU, once `require` has returned; none on the host."""
         ...
 
     @property
@@ -38,16 +38,21 @@ class Pools(Protocol):
         """Look whether all pools fit, before the first is made; FatalError if they do not."""
         ...
 
-    def make(self, rank: int) -> KvPool:
-        """Return a rank's pool; FatalError if it cannot be made."""
+    def make(self, number: int) -> KvPool:
+        """Return the pool of the worker of that number; FatalError if it cannot be made.
+
+        Workers are numbered through: client after client, rank after rank.
+        """
         ...
 
 
-def make_pools(engine: Engine, geometry: Geometry, nonce: bytes, cancel: threading.Event) -> Pools:
-    """Return the pools that an engine asks for."""
+def make_pools(
+    engine: Engine, geometry: Geometry, nonce: bytes, cancel: threading.Event, workers: int
+) -> Pools:
+    """Return the pools that so many workers of one kind of engine ask for."""
     if engine.mode == "gpu":
-        return GpuPools(engine, geometry, cancel)
-    return HostPools(engine, geometry, nonce, cancel)
+        return GpuPools(engine, geometry, cancel, workers)
+    return HostPools(engine, geometry, nonce, cancel, workers)
 
 
 def kv_rank(engine: Engine, rank: int) -> int:
@@ -77,9 +82,14 @@ class HostPools:
     slow_kernels = ""
 
     def __init__(
-        self, engine: Engine, geometry: Geometry, nonce: bytes, cancel: threading.Event
+        self,
+        engine: Engine,
+        geometry: Geometry,
+        nonce: bytes,
+        cancel: threading.Event,
+        workers: int,
     ) -> None:
-        self._engine = engine
+        self._workers = workers
         self._nonce = nonce
         self._cancel = cancel
         self._nbytes = place_tensors(engine.spec)[1]
@@ -87,14 +97,14 @@ class HostPools:
 
     def require(self) -> None:
         """Look whether all pools fit into this machine's memory and /dev/shm."""
-        require_room(self._engine.tp_size * self._nbytes)
+        require_room(self._workers * self._nbytes)
 
-    def make(self, rank: int) -> KvPool:
-        """Return a rank's pool, in a segment of its own."""
+    def make(self, number: int) -> KvPool:
+        """Return a worker's pool, in a segment of its own."""
         return HostPool(
             SharedSegment(self._nbytes, self._cancel),
-            self._contents[rank],
-            shm_name=segment_name(self._nonce.hex(), rank),
+            self._contents[number % len(self._contents)],
+            shm_name=segment_name(self._nonce.hex(), number),
             cancel=self._cancel,
         )
 
@@ -102,8 +112,11 @@ class HostPools:
 class GpuPools:
     """Pools in GPU memory, which share pinned buffers; the first call imports torch."""
 
-    def __init__(self, engine: Engine, geometry: Geometry, cancel: threading.Event) -> None:
+    def __init__(
+        self, engine: Engine, geometry: Geometry, cancel: threading.Event, workers: int
+    ) -> None:
         self._engine = engine
+        self._workers = workers
         self._cancel = cancel
         self._contents = rank_contents(engine, geometry)
         self._lanes: Lanes | None = None
@@ -111,21 +124,21 @@ class GpuPools:
         self.slow_kernels = ""
 
     def require(self) -> None:
-        """Choose each rank's GPU, and look whether its pool fits there."""
+        """Choose each worker's GPU, and look whether its pool fits there."""
         # Loaded here: only GPU pools need torch, which takes seconds.
         from benchserver.kv.gpu.making import assign_devices
 
-        self.devices = assign_devices(self._engine.tp_size, place_tensors(self._engine.spec)[1])
+        self.devices = assign_devices(self._workers, place_tensors(self._engine.spec)[1])
 
-    def make(self, rank: int) -> KvPool:
-        """Return a rank's pool on its GPU."""
+    def make(self, number: int) -> KvPool:
+        """Return a worker's pool on its GPU."""
         from benchserver.kv.gpu.lanes import Lanes
         from benchserver.kv.gpu.making import make_pool
 
         self._lanes = self._lanes or Lanes()
         pool = make_pool(
-            self._contents[rank],
-            self.devices[rank],
+            self._contents[number % len(self._contents)],
+            self.devices[number],
             ipc=self._engine.cuda_ipc,
             cancel=self._cancel,
             lanes=self._lanes,

@@ -93,7 +93,9 @@ class Run:
         """What ended the work, if it did not end by itself."""
         self._interrupted = False
         self._server_silent = False
-        self.threads = self._outside.threads(config.engine)
+        traits, ranks = scenario.traits, 0 if config.engine is None else config.engine.tp_size
+        self._workers = traits.clients * ranks
+        self.threads = self._outside.threads(config.engine, self._workers * traits.in_flight)
         """They may be at work still when the run has ended."""
 
     async def execute(self) -> RunResult:
@@ -151,17 +153,20 @@ class Run:
         chunk_tokens = self._server.chunk_tokens
         if engine is None:
             await met.condition.look_before(chunk_tokens, None, kv_ranks=0)
-            await self._play(self._stage(met, None))
+            await self._play(self._stage(met, ()))
             return
-        engine, geometry = meeting.fit(engine)
+        traits = self._scenario.traits
+        engine, geometry = meeting.fit(engine, traits.in_flight)
         self._config = replace(self._config, engine=engine)
-        await met.condition.look_before(chunk_tokens, geometry, kv_ranks=engine.world_size)
-        crew = await self._hiring(engine).hire(met, geometry, self._scenario.traits.turns)
-        stage = self._stage(met, crew)
+        await met.condition.look_before(
+            chunk_tokens, geometry, kv_ranks=engine.world_size, at_once=traits.at_once
+        )
+        crews = await self._hiring(engine).hire(met, geometry, traits)
+        stage = self._stage(met, crews)
         if not met.dialect.pings_name_instances:
             await self._play(stage)
             return
-        heartbeat = self._heartbeat(met, crew)
+        heartbeat = self._heartbeat(met, crews)
         await heartbeat.beat()
         await run_beside(self._play(stage), heartbeat.run())
 
@@ -183,9 +188,9 @@ class Run:
         )
 
     def _make_pools(self, engine: Engine, geometry: Geometry) -> Pools:
-        return self._outside.pools(engine, geometry, self._nonce, self._cancel)
+        return self._outside.pools(engine, geometry, self._nonce, self._cancel, self._workers)
 
-    def _stage(self, met: Met, crew: Crew | None) -> Stage:
+    def _stage(self, met: Met, crews: tuple[Crew, ...]) -> Stage:
         return Stage(
             target=self._config.target,
             server=self._server,
@@ -196,7 +201,7 @@ class Run:
             finishing=self._opened.finishing,
             connections=self._opened.connections,
             book=self._book,
-            hired=crew,
+            crews=crews,
         )
 
     async def _play(self, stage: Stage) -> None:
@@ -207,16 +212,16 @@ class Run:
             ledger.rule_out(probe, reason)
         await self._scenario.play(stage)
 
-    def _heartbeat(self, met: Met, crew: Crew) -> Heartbeat:
+    def _heartbeat(self, met: Met, crews: tuple[Crew, ...]) -> Heartbeat:
         from benchserver.stage.heartbeat import Heartbeat, interval_ns
 
-        def missed(rank: int, text: str) -> None:
-            self._book.ledger.add([unproven(REPLIES, f"rank={rank}: {text}")])
+        def missed(place: str, text: str) -> None:
+            self._book.ledger.add([unproven(REPLIES, f"{place}: {text}")])
 
         before = met.condition.before
         reap_timeout_s = 0.0 if before is None else before.reap_timeout_s
         return Heartbeat(
-            crew.workers,
+            [worker for crew in crews for worker in crew.workers],
             every_ns=interval_ns(reap_timeout_s),
             clock=self._clock,
             missed=missed,
@@ -292,7 +297,7 @@ class Run:
         if not ledger.tallies[REPLIES].failed:
             ledger.add([passed(REPLIES)])
         own = SESSIONS in self._scenario.traits.checks
-        if self._opened.desk is not None and not own and not ledger.tallies[SESSIONS].spoken:
+        if self._opened.desks and not own and not ledger.tallies[SESSIONS].spoken:
             ledger.add([passed(SESSIONS)])
 
     def _result(self, wall_ns: int) -> RunResult:

@@ -32,12 +32,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crew:
-    """The registered workers of a run, and what their requests are made of.
+    """One client: the registered workers of an engine, and what their requests are made of.
 
-    `cross_check`: the server's HTTP API gives digests of their memory.  `content_root` is where
-    the content of every page comes from.
+    `number` counts the clients of a run; the ranks of each are numbered from 0.  `cross_check`: the
+    server's HTTP API gives digests of their memory.  `content_root` is where the content of every
+    page comes from.
     """
 
+    number: int
     engine: Engine
     geometry: Geometry
     workers: tuple[Worker, ...]
@@ -46,10 +48,15 @@ class Crew:
     cross_check: bool
     content_root: bytes
 
+    @property
+    def instances(self) -> frozenset[int]:
+        """Return the instance ids of its workers."""
+        return frozenset(worker.instance_id for worker in self.workers)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """One server that was met, and, if the scenario asked for workers, their `crew`.
+    """One server that was met, and the clients that the scenario asked for: a crew each.
 
     `nonce` is unique to this run, for request ids.  What `finishing` runs goes to its end even if
     the scenario is cancelled.
@@ -64,14 +71,7 @@ class Stage:
     finishing: Finishing
     connections: Connections
     book: Book
-    hired: Crew | None
-
-    @property
-    def crew(self) -> Crew:
-        """Return the workers; LookupError for a scenario that asked for none."""
-        if self.hired is None:
-            raise LookupError("this scenario asked for no workers")
-        return self.hired
+    crews: tuple[Crew, ...]
 
     @property
     def measures(self) -> Measures:
@@ -95,12 +95,12 @@ class Stage:
         `probes` are those that it made.  `over`: the scenario cannot go on after it, and is about
         to say why.  Raises FatalError if a connection was lost meanwhile.
         """
-        if not over and self.hired is not None:
-            instances = frozenset(worker.instance_id for worker in self.hired.workers)
+        if not over and self.crews:
+            instances = frozenset[int]().union(*(crew.instances for crew in self.crews))
             findings = await self.met.condition.explain(findings, instances)
         self.book.conclude(label, findings, probes)
         if not over and self.connections.lost:
             text = f"the connection to {self.server.rpc_url} was lost during {label}"
-            if self.hired is not None:
+            if self.crews:
                 text += ": a server that came back does not know our registrations"
             raise FatalError(text)

@@ -17,9 +17,11 @@ class Traits:
 
     `unit` is what its counts count, as reports name one: "sequence".  `checks` and `probes` are
     its own; the stage adds those of every run.  `series` and `rates` are its figures, in the order
-    of reports.  Without `workers` nothing is allocated and registered.  `turns` are the turns of
-    `kv.blocks` that it begins with: their blocks are written once before it plays, so that no
-    request pays for page faults.
+    of reports.  Without `workers` nothing is allocated and registered.  So many `clients` are
+    played, each with `in_flight` requests under way at once, in leases of its pools.  `at_once`
+    requests must fit into the server's L1 together.  `turns` are the turns of `kv.blocks` that it
+    begins with: their blocks are written once before it plays, so that no request pays for page
+    faults.
     """
 
     name: str
@@ -29,6 +31,9 @@ class Traits:
     series: tuple[Series, ...] = ()
     rates: tuple[Series, ...] = ()
     workers: bool = True
+    clients: int = 1
+    in_flight: int = 1
+    at_once: int = 1
     turns: range = range(0)
 
     def ledger(self) -> Ledger:

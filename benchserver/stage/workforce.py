@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
-from typing import TYPE_CHECKING
+from itertools import product
 
 from benchserver.client.connection import CallFailedError, Connection
 from benchserver.client.engine import EngineMode
@@ -18,6 +18,7 @@ from benchserver.clock import NS_PER_S, Clock
 from benchserver.config.engine import Engine
 from benchserver.errors import FatalError, WorkCancelledError, one_line
 from benchserver.geometry import Geometry
+from benchserver.history import worker_label
 from benchserver.kv.blocks import PLACES, BlockPlan
 from benchserver.kv.evidence import EvidenceKind
 from benchserver.kv.placement import RankDevice
@@ -27,9 +28,6 @@ from benchserver.options.engine import TransferChoice
 from benchserver.stage.pools import Pools, kv_rank
 from benchserver.tasks import gather_all, in_thread
 from protocol.errors import LocalProtocolError
-
-if TYPE_CHECKING:
-    pass
 
 
 class UnregisteredError(FatalError):
@@ -47,6 +45,7 @@ class Workforce:
         self,
         engine: Engine,
         *,
+        clients: int,
         timeout_s: float,
         choice: TransferChoice,
         served: str,
@@ -56,8 +55,12 @@ class Workforce:
         executor: Executor,
         pools: Pools,
     ) -> None:
-        """`served` is the server's transfer mode by its own word, or "" if it is not known."""
+        """Make workers of `clients` engines.
+
+        `served` is the server's transfer mode by its own word, or "" if it is not known.
+        """
         self._engine = engine
+        self._clients = clients
         self._timeout_s = timeout_s
         self._choice = choice
         self._served = served
@@ -73,17 +76,21 @@ class Workforce:
         self._registered: list[Worker] = []
         self.workers: list[Worker] = []
 
-    async def build(self, open_rpc: Callable[[int], Connection], turns: range) -> None:
-        """Allocate every rank's pool, before anything is registered, and touch blocks of `turns`.
+    async def build(
+        self, open_rpc: Callable[[str], Connection], turns: range, leases: int = 1
+    ) -> None:
+        """Allocate every worker's pool, before anything is registered, and touch its first blocks.
 
-        Raises FatalError if the memory for all of them is not there.
+        Those are the blocks of `turns` in each of so many leases.  `open_rpc` opens the connection
+        of a worker, by what lines call it.  Raises FatalError if the memory for all of them is not
+        there.
         """
         await in_thread(self._executor, self._source.require)
-        for rank in range(self._engine.tp_size):
-            pool = await in_thread(self._executor, partial(self._add_pool, rank))
-            self.workers.append(self._make_worker(rank, open_rpc(rank), pool))
+        for number in range(self._clients * self._engine.tp_size):
+            pool = await in_thread(self._executor, partial(self._add_pool, number))
+            self.workers.append(self._make_worker(number, open_rpc, pool))
         await gather_all(
-            in_thread(self._executor, partial(self._touch, w, turns)) for w in self.workers
+            in_thread(self._executor, partial(self._touch, w, turns, leases)) for w in self.workers
         )
 
     async def register(self) -> None:
@@ -98,7 +105,7 @@ class Workforce:
 
     @property
     def devices(self) -> tuple[RankDevice, ...]:
-        """Return each rank's GPU, once the pools are built; none on the host."""
+        """Return each worker's GPU, once the pools are built; none on the host."""
         return tuple(self._source.devices)
 
     @property
@@ -138,12 +145,12 @@ class Workforce:
             for closed in done:
                 closed.result()
 
-    def _add_pool(self, rank: int) -> KvPool:
-        """Make a rank's pool, and keep it in mind; blocks.
+    def _add_pool(self, number: int) -> KvPool:
+        """Make a worker's pool, and keep it in mind; blocks.
 
         If the run was cancelled meanwhile, nobody waits for it any more: close it here.
         """
-        pool = self._source.make(rank)
+        pool = self._source.make(number)
         with self._pools_lock:
             if not self._closed:
                 self._pools.append(pool)
@@ -151,10 +158,17 @@ class Workforce:
         pool.close()
         raise WorkCancelledError
 
-    def _make_worker(self, rank: int, rpc: Connection, pool: KvPool) -> Worker:
-        instance = instance_id(int.from_bytes(self._nonce, "big"), rank)
+    def _make_worker(
+        self, number: int, open_rpc: Callable[[str], Connection], pool: KvPool
+    ) -> Worker:
+        """Return the worker of that number: client after client, rank after rank."""
+        client, rank = divmod(number, self._engine.tp_size)
+        of_client = client if self._clients > 1 else None
+        instance = instance_id(int.from_bytes(self._nonce, "big"), number)
+        rpc = open_rpc(worker_label(of_client, rank))
         return Worker(
             rank=rank,
+            client=of_client,
             kv_rank=kv_rank(self._engine, rank),
             instance_id=instance,
             rpc=rpc,
@@ -189,13 +203,15 @@ class Workforce:
             executor=self._executor,
         )
 
-    def _touch(self, worker: Worker, turns: range) -> None:
+    def _touch(self, worker: Worker, turns: range, leases: int) -> None:
         """Write the blocks of the first turns once, so that no request pays for page faults.
 
         On a GPU, compile all kernels by that, and see that they agree with each other.
         """
-        for turn in turns[:PLACES]:
-            plan = self._engine.block_plan(self._geometry, turn=turn, rank=worker.rank)
+        for turn, lease in product(turns[:PLACES], range(leases)):
+            plan = self._engine.block_plan(
+                self._geometry, turn=turn, rank=worker.rank, lease=lease, leases=leases
+            )
             if worker.pool.asynchronous:
                 self._try_out(worker, plan)
             worker.pool.poison(plan.source)
@@ -208,13 +224,16 @@ class Workforce:
         seen = verify(worker.pool, plan.source, digests, ())
         if seen.kind is not EvidenceKind.MATCH:
             raise FatalError(
-                f"rank {worker.rank}: {seen.bad_pages} of {seen.pages} pages that were just "
-                f"written to {self._where(worker.rank)} read back otherwise; the device or its "
+                f"{_name(worker)}: {seen.bad_pages} of {seen.pages} pages that were just "
+                f"written to {self._where(worker)} read back otherwise; the device or its "
                 "driver is at fault"
             )
 
-    def _where(self, rank: int) -> str:
-        device = self._source.devices[rank]
+    def _device(self, worker: Worker) -> RankDevice:
+        return self._source.devices[self.workers.index(worker)]
+
+    def _where(self, worker: Worker) -> str:
+        device = self._device(worker)
         return f"cuda:{device.number} ({device.uuid})"
 
     async def _register(self, worker: Worker) -> None:
@@ -223,7 +242,7 @@ class Workforce:
             await worker.mode.register()
         except LocalProtocolError as error:
             raise FatalError(
-                f"rank {worker.rank}: its registration cannot be sent: {one_line(error)}"
+                f"{_name(worker)}: its registration cannot be sent: {one_line(error)}"
             ) from error
         except CallFailedError as error:
             mode = (
@@ -233,14 +252,14 @@ class Workforce:
                 "--supported-transfer-mode; auto serves both), or "
             )
             raise UnregisteredError(
-                f"rank {worker.rank}: {error}",
+                f"{_name(worker)}: {error}",
                 f"{mode}it cannot map our memory "
-                f"({self._mapping_needs(worker.rank)}) or refuses this KV layout: see its log"
+                f"({self._mapping_needs(worker)}) or refuses this KV layout: see its log"
                 f"{dtype_hint(self._engine.spec)}",
             ) from error
 
-    def _mapping_needs(self, rank: int) -> str:
-        """Return what a server needs to map a rank's memory."""
+    def _mapping_needs(self, worker: Worker) -> str:
+        """Return what a server needs to map a worker's memory."""
         handles = self._choice is TransferChoice.LMCACHE_DRIVEN
         if self._engine.mode == "cpu" or not handles:
             return (
@@ -252,7 +271,7 @@ class Workforce:
             if self._engine.cuda_ipc == "torch"
             else ""
         )
-        uuid = self._source.devices[rank].uuid
+        uuid = self._device(worker).uuid
         return (
             f"it must run on this host, as this user, see the GPU {uuid}, and be able to open our "
             f"CUDA IPC handles{container}"
@@ -262,5 +281,9 @@ class Workforce:
         try:
             await worker.mode.unregister(timeout_ns=timeout_ns)
         except CallFailedError as error:
-            return f"rank={worker.rank}: {one_line(error)}"
+            return f"{worker.place}: {one_line(error)}"
         return ""
+
+
+def _name(worker: Worker) -> str:
+    return worker.place.replace("=", " ")

@@ -25,7 +25,7 @@ from benchserver.client.lookups import LookupDesk, OpenRequest
 from benchserver.client.mapped import MappedMode
 from benchserver.client.zmq import ZmqConnector
 from benchserver.clock import NS_PER_S, RealClock
-from benchserver.kv.blocks import BlockPlan, plan_blocks
+from benchserver.kv.blocks import BlockPlan, lease_plan
 from benchserver.kv.content import PoolContent, group_patterns
 from benchserver.kv.evidence import Evidence, EvidenceKind
 from benchserver.kv.layout import place_tensors
@@ -156,7 +156,7 @@ async def rigged(server: Urls, seed: int) -> AsyncIterator[Rig]:
             executor=executor,
             instance_id=instance_id,
             chunk_tokens=chunk_tokens,
-            plan=plan_blocks(
+            plan=lease_plan(
                 num_blocks=SPEC.num_blocks,
                 request_blocks=TOKENS // chunk_tokens * chunk_tokens // SPEC.block_size,
                 seed=seed,

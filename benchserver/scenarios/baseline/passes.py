@@ -49,7 +49,7 @@ from benchserver.scenarios.baseline.plan import (
     Pass,
 )
 from benchserver.scenarios.proof import Prover, SequencePlan
-from benchserver.stage.stage import Stage
+from benchserver.stage.stage import Crew, Stage
 from benchserver.tasks import gather_all, in_thread
 
 _THREADS_OF_ONE = 2
@@ -57,9 +57,10 @@ _THREADS_OF_ONE = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What all sequences of a run share; `past` are the last ones, for tracing wrong pages."""
+    """What all sequences of a client share; `past` are the last ones, for tracing wrong pages."""
 
     stage: Stage
+    crew: Crew
     config: BaselineConfig
     prover: Prover
     past: deque[Candidate]
@@ -70,7 +71,7 @@ class Passes:
 
     def __init__(self, setting: Setting, work: SequencePlan) -> None:
         self._stage = setting.stage
-        self._crew = setting.stage.crew
+        self._crew = setting.crew
         self._config = setting.config
         self._prover = setting.prover
         self._past = setting.past
@@ -163,7 +164,7 @@ class Passes:
         That goes on while the store is looked for: an engine does not wait either.
         """
         source = self._work.plans[worker.rank].source
-        stored = await requests.store(self._stage, request, worker, source)
+        stored = await requests.store(self._stage, self._crew, request, worker, source)
         if REUSED_SOURCE in self._work.probes and stored.outcome is Outcome.OK:
             self._reuse(worker, source)
         return stored
@@ -192,7 +193,12 @@ class Passes:
             attempt += 1
             request = self._open(f"warm-{attempt}")
             step = await requests.look_up(
-                self._stage, request, Pass.WARM, expected=self._chunks, total=self._chunks
+                self._stage,
+                self._crew,
+                request,
+                Pass.WARM,
+                expected=self._chunks,
+                total=self._chunks,
             )
             now_ns = clock.now_ns()
             visible = step.hits >= self._chunks
@@ -231,7 +237,9 @@ class Passes:
             for share in self._shares
         )
         moved = await gather_all(
-            requests.retrieve(self._stage, request, w, plans[w.rank].destination, skip_tokens=skip)
+            requests.retrieve(
+                self._stage, self._crew, request, w, plans[w.rank].destination, skip_tokens=skip
+            )
             for w in workers
         )
         await self._answered(moved)
@@ -315,14 +323,14 @@ class Passes:
 
     async def _look_up(self, request: OpenRequest, which: Pass, *, expected: int) -> LookupRecord:
         step = await requests.look_up(
-            self._stage, request, which, expected=expected, total=self._chunks
+            self._stage, self._crew, request, which, expected=expected, total=self._chunks
         )
         await self._answered([step])
         return step
 
     async def _settle(self, request: OpenRequest, quietly: bool = False) -> None:
         """Free and end a request; `quietly` records only what failed."""
-        ends = await requests.settle(self._stage, request)
+        ends = await requests.settle(self._crew, request)
         for end in ends:
             if not quietly or end.outcome is not Outcome.OK:
                 self._record(end)

@@ -105,7 +105,7 @@ def setting_of(config: BaselineConfig, stage: Stage) -> Setting:
     from benchserver.scenarios.baseline.passes import Setting
     from benchserver.scenarios.proof import Prover
 
-    crew = stage.crew
+    (crew,) = stage.crews
     prover = Prover(
         crew.workers,
         stage.met.http if crew.cross_check else None,
@@ -113,13 +113,15 @@ def setting_of(config: BaselineConfig, stage: Stage) -> Setting:
         sources=() if config.expect_warm else crew.engine.writers,
         geometry=crew.geometry,
     )
-    return Setting(stage=stage, config=config, prover=prover, past=deque(maxlen=_REMEMBERED))
+    return Setting(
+        stage=stage, crew=crew, config=config, prover=prover, past=deque(maxlen=_REMEMBERED)
+    )
 
 
 def sequences_of(config: BaselineConfig, stage: Stage) -> Sequences:
     from benchserver.scenarios.baseline.sequences import Sequences
 
-    crew = stage.crew
+    (crew,) = stage.crews
     return Sequences(
         seed=crew.engine.seed,
         geometry=crew.geometry,
@@ -133,7 +135,7 @@ def sequences_of(config: BaselineConfig, stage: Stage) -> Sequences:
 
 
 def _probing(config: BaselineConfig, stage: Stage) -> Probing:
-    geometry = stage.crew.geometry
+    geometry = stage.crews[0].geometry
     return Probing(
         start=config.start,
         end=config.end,
@@ -151,7 +153,7 @@ def _skipped(config: BaselineConfig, stage: Stage) -> dict[Check, str]:
     skipped: dict[Check, str] = {}
     if not stage.target.needs_http:
         skipped[DIGESTS] = "--no-http"
-    elif not stage.crew.cross_check:
+    elif not stage.crews[0].cross_check:
         skipped[DIGESTS] = "the server's digest API covers lmcache_driven workers alone"
     if config.expect_warm:
         for check in (STORE, VISIBILITY, WARM_LOOKUP, SOURCE):

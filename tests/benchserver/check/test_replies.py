@@ -39,7 +39,7 @@ SECOND = 1000 * NS_PER_MS
     ],
 )
 def test_stray_replies(event: Event, text: str) -> None:
-    found = judge_event(event, 3, now_ns=SECOND, alive_ns=SECOND // 2)
+    found = judge_event(event, "rank=3", now_ns=SECOND, alive_ns=SECOND // 2)
     assert found == failed(REPLIES, f"rank=3: {text}")
 
 
@@ -61,4 +61,4 @@ def test_a_late_reply_is_blamed_on_a_server_that_answered_others_meanwhile(
     text = "rank=0: late reply: STORE (uid 4) was answered 200.0 ms after it had been given up"
     stood_still = f"{text}, and nothing else was answered meanwhile: the server stood still"
     expected = failed(REPLIES, text) if blamed else unproven(REPLIES, stood_still)
-    assert judge_event(event, 0, now_ns=SECOND, alive_ns=alive_ns) == expected
+    assert judge_event(event, "rank=0", now_ns=SECOND, alive_ns=alive_ns) == expected

@@ -16,7 +16,7 @@ from benchserver.client.connection import (
 )
 from benchserver.client.keys import KeyMaker
 from benchserver.client.lookups import Hits, LookupDesk, next_poll_ns
-from benchserver.client.scripted import Answer, Script, ScriptedConnection, in_turn
+from benchserver.client.scripted import NEVER, Answer, Script, ScriptedConnection, in_turn
 from benchserver.clock import NS_PER_MS, NS_PER_S, VirtualClock
 from benchserver.history import EndRecord, Outcome
 from protocol.dialect import Dialect
@@ -268,3 +268,25 @@ async def test_a_lookup_that_gives_a_job_is_asked_by_its_job() -> None:
     request = desk.open((1, 2, 3), end=2, request_id="r")
     assert (await desk.lookup(request)).chunks == 2
     assert rpc.calls[1] == (QUERY, 77)
+
+
+@pytest.mark.asyncio
+async def test_only_what_was_locked_is_freed() -> None:
+    rpc = server(3)
+    desk = desk_of(rpc, [0, 1])
+    request = desk.open(tuple(range(10)), end=10, request_id="r")
+    await desk.lookup(request)
+    assert (request.locked_ranks, request.locked_end) == ([0, 1], 6)
+    await desk.settle(request)
+    ends = [call[1].end for call in rpc.calls if call[0] is FREE]
+    assert ends == [6, 6]
+
+
+@pytest.mark.asyncio
+async def test_without_a_count_all_that_was_asked_for_may_be_locked() -> None:
+    rpc = server(lines={QUERY: NEVER})
+    desk = desk_of(rpc, [0])
+    request = desk.open(tuple(range(10)), end=10, request_id="r")
+    with pytest.raises(NoAnswerError):
+        await desk.lookup(request)
+    assert (request.locked_ranks, request.locked_end) == ([0], 10)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 from benchserver.client.keys import KeyMaker
-from benchserver.client.worker import instance_id
+from benchserver.client.worker import Worker, instance_id
 from benchserver.options.engine import MAX_TP_SIZE
 from protocol.keys import CacheKey
 
@@ -32,3 +34,10 @@ def test_keys() -> None:
     )
     everyone = keys.key([1], end=1, request_id="r", kv_rank=None, readers=3)
     assert (everyone.worker_id, everyone.num_kv_readers) == (None, 3)
+
+
+def test_lines_name_the_client_of_a_worker_where_there_are_several() -> None:
+    nothing = cast(Any, None)
+    parts = {"kv_rank": 0, "instance_id": 7, "rpc": nothing, "pool": nothing, "mode": nothing}
+    assert Worker(rank=1, **parts).place == "rank=1"
+    assert Worker(rank=1, client=3, **parts).place == "client=3 rank=1"

@@ -53,3 +53,27 @@ def test_a_sequence_must_fit_into_the_server_s_l1(make_engine: MakeEngine) -> No
     )
     mla = make_engine(spec="(1,128,16,1,8):uint8:1", tp_size=3)
     check_against_l1(mla.geometry(256), kv_ranks=mla.world_size, l1_bytes=4096)
+
+
+def test_a_pool_needs_a_lease_for_each_request_under_way(make_engine: MakeEngine) -> None:
+    # Each has 32 source + 32 destination + 2 canaries, and there is one null block.
+    engine = make_engine(num_tokens=512, spec="(2,265,16,1,8):float16:1")
+    check_geometry(engine.geometry(256), in_flight=4)
+    with pytest.raises(UsageError) as caught:
+        check_geometry(engine.geometry(256), in_flight=5)
+    assert str(caught.value) == (
+        "the pool has 265 blocks (NB), but 5 requests at once of 2 chunks of 256 tokens need 331: "
+        "5 x (32 source + 32 destination + 2 canaries) + the null block; raise NB or lower "
+        "--num-tokens or --concurrency"
+    )
+
+
+def test_sequences_at_once_must_fit_into_the_server_s_l1_together(make_engine: MakeEngine) -> None:
+    geometry = make_engine(spec="(2,128,16,1,8):float16:1", num_tokens=600).geometry(256)
+    check_against_l1(geometry, kv_ranks=1, l1_bytes=4 * 2 * 8192, at_once=4)
+    with pytest.raises(FatalError) as caught:
+        check_against_l1(geometry, kv_ranks=1, l1_bytes=4 * 2 * 8192 - 1, at_once=4)
+    assert str(caught.value) == (
+        "the server's L1 holds 65535 bytes, 4 sequences of 2 chunks on 1 KV ranks need 65536; "
+        "start it with a larger --l1-size-gb, or lower --num-tokens or --concurrency"
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,13 +14,13 @@ from benchserver.kv.blocks import (
     check_fillable,
     check_skipped,
     check_window,
-    needed_blocks,
-    plan_blocks,
+    lease_plan,
+    leases_needed,
 )
 
 
 def plan(blocks: int, request: int, *, seed: int = 0, turn: int = 0, rank: int = 0) -> BlockPlan:
-    return plan_blocks(num_blocks=blocks, request_blocks=request, seed=seed, turn=turn, rank=rank)
+    return lease_plan(num_blocks=blocks, request_blocks=request, seed=seed, turn=turn, rank=rank)
 
 
 def blocks_of(window: Window) -> list[int]:
@@ -35,7 +37,7 @@ def blocks_of(window: Window) -> list[int]:
 def test_every_plan_keeps_the_rules(
     request: int, spare: int, seed: int, turn: int, rank: int
 ) -> None:
-    pool = needed_blocks(request) + spare
+    pool = leases_needed(request, 1) + spare
     made = plan(pool, request, seed=seed, turn=turn, rank=rank)
     source, destination = made.source, made.destination
     for window in (source, destination):
@@ -54,7 +56,7 @@ def test_every_plan_keeps_the_rules(
 
 @pytest.mark.parametrize("request_blocks", [1, 2, 3, 8, 9])
 def test_every_block_is_used_in_time(request_blocks: int) -> None:
-    smallest = needed_blocks(request_blocks)
+    smallest = leases_needed(request_blocks, 1)
     for pool in (smallest, smallest + 1, *range(smallest + 2, 5 * smallest, 3)):
         used: set[int] = set()
         for turn in range(2048):
@@ -77,14 +79,14 @@ def test_a_few_turns_reach_both_ends_of_the_pool() -> None:
 
 @pytest.mark.parametrize(("request_blocks", "needed"), [(1, 5), (2, 7), (32, 67)])
 def test_the_smallest_pool(request_blocks: int, needed: int) -> None:
-    assert needed_blocks(request_blocks) == needed
+    assert leases_needed(request_blocks, 1) == needed
     made = plan(needed, request_blocks)
     assert sorted(blocks_of(made.source) + blocks_of(made.destination)) == list(range(1, needed))
     message = (
-        f"{needed - 1} blocks, but {needed} are needed for {request_blocks} source and "
-        f"{request_blocks} destination blocks, 2 canaries and the null block"
+        f"{needed - 1} blocks, but {needed} are needed: 1 x ({request_blocks} source + "
+        f"{request_blocks} destination + 2 canaries) + the null block"
     )
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=re.escape(message)):
         plan(needed - 1, request_blocks)
 
 
@@ -151,3 +153,91 @@ def test_blocks_outside_the_window_or_the_pool(window: Window) -> None:
 def test_blocks_inside_the_window_and_the_pool() -> None:
     check_window(WINDOW, 8)
     check_window(Window(first=4, count=4, block_ids=(4, 5, 6), canaries=(7,)), 8)
+
+
+@given(
+    request=st.integers(1, 40),
+    leases=st.integers(1, 12),
+    spare=st.integers(0, 400),
+    seed=st.integers(0, 2**63 - 1),
+    turns=st.lists(st.integers(0, 1 << 40), min_size=12, max_size=12),
+)
+def test_leases_of_a_pool_share_no_block_whatever_their_turns(
+    request: int, leases: int, spare: int, seed: int, turns: list[int]
+) -> None:
+    pool = leases_needed(request, leases) + spare
+
+    def made(lease: int) -> BlockPlan:
+        return lease_plan(
+            num_blocks=pool,
+            request_blocks=request,
+            seed=seed,
+            turn=turns[lease],
+            rank=3,
+            lease=lease,
+            leases=leases,
+        )
+
+    plans = [made(lease) for lease in range(leases)]
+    windows = [window for one in plans for window in (one.source, one.destination)]
+    used = [block for window in windows for block in blocks_of(window)]
+    assert len(set(used)) == len(used)
+    assert min(used) >= 1
+    assert max(used) < pool
+    for window in windows:
+        check_window(window, pool)
+        assert len(window.block_ids) == request
+        assert sorted(blocks_of(window)) == list(range(window.first, window.first + window.count))
+    assert all(len(one.destination.canaries) >= 2 for one in plans)
+    assert plans == [made(lease) for lease in range(leases)]
+
+
+def test_the_only_lease_is_the_whole_pool_and_others_differ() -> None:
+    args = {"num_blocks": 300, "request_blocks": 8, "seed": 5, "turn": 9, "rank": 1}
+    assert lease_plan(**args) == lease_plan(**args, lease=0, leases=1)
+    tables = {lease_plan(**args, lease=lease, leases=4).source.block_ids for lease in range(4)}
+    offsets = {tuple(block - min(table) for block in table) for table in tables}
+    assert len(offsets) == 4
+
+
+@pytest.mark.parametrize(("request_blocks", "in_flight", "needed"), [(1, 1, 5), (32, 4, 265)])
+def test_a_lease_that_is_not_there_or_does_not_fit(
+    request_blocks: int, in_flight: int, needed: int
+) -> None:
+    assert leases_needed(request_blocks, in_flight) == needed
+    args = {"request_blocks": request_blocks, "seed": 0, "turn": 0, "rank": 0, "leases": in_flight}
+    lease_plan(num_blocks=needed, lease=in_flight - 1, **args)
+    with pytest.raises(ValueError, match=rf"but {needed} are needed: {in_flight} x \("):
+        lease_plan(num_blocks=needed - 1, lease=0, **args)
+    for lease in (-1, in_flight):
+        with pytest.raises(ValueError, match=f"lease {lease} of {in_flight}"):
+            lease_plan(num_blocks=needed, lease=lease, **args)
+
+
+@given(request=st.integers(1, 40), turn=st.integers(0, 200), data=st.data())
+def test_windows_cut_to_what_hit_and_to_what_did_not(
+    request: int, turn: int, data: st.DataObject
+) -> None:
+    made = plan(200, request, turn=turn)
+    count = data.draw(st.integers(1, request))
+    hit, rest = made.destination.first_blocks(count), made.source.packed(count)
+    assert hit.block_ids == made.destination.block_ids[:count]
+    assert set(hit.canaries) == {*made.destination.canaries, *made.destination.block_ids[count:]}
+    assert sorted(blocks_of(hit)) == sorted(blocks_of(made.destination))
+    check_fillable(rest)
+    check_window(rest, 200)
+    assert len(rest.block_ids) == count
+    assert set(rest.block_ids) <= set(made.source.block_ids)
+
+
+def test_all_of_a_window_is_the_window_and_less_than_a_block_is_none() -> None:
+    made = plan(67, 16)
+    assert made.destination.first_blocks(16) == made.destination
+    assert made.source.packed(16) == made.source
+    for count in (0, 17):
+        with pytest.raises(ValueError, match=f"{count} of the 16 blocks of a window"):
+            made.destination.first_blocks(count)
+        with pytest.raises(ValueError, match=f"{count} of the 16 blocks of a window"):
+            made.source.packed(count)
+    with pytest.raises(ValueError, match="cannot be filled"):
+        made.destination.packed(4)

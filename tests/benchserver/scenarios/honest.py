@@ -94,7 +94,7 @@ class HonestServer:
         step = self.geometry.chunk_tokens
         return [
             (key.model_name, key.cache_salt, rank, tuple(key.token_ids[: end + step]))
-            for end in range(0, key.end, step)
+            for end in range(key.start, key.end, step)
         ]
 
     def look_up(self, key: CacheKey, _workers: int) -> Any:
@@ -223,14 +223,17 @@ def build(config: RunConfig, pools: Sequence[HostPool], threads: Threads, traits
         finishing=Finishing(),
         connections=connections,
         book=book,
-        hired=Crew(
-            engine=engine,
-            geometry=geometry,
-            workers=workers,
-            desk=desk,
-            keys=keys,
-            cross_check=False,
-            content_root=content_seed(engine.seed, engine.cache_salt),
+        crews=(
+            Crew(
+                number=0,
+                engine=engine,
+                geometry=geometry,
+                workers=workers,
+                desk=desk,
+                keys=keys,
+                cross_check=False,
+                content_root=content_seed(engine.seed, engine.cache_salt),
+            ),
         ),
     )
     return Played(stage, cast(BaselineConfig, config.own), server, told, connection, clock)

@@ -134,7 +134,12 @@ class Machine:
         return Outside(pools=self._pools)
 
     def _pools(
-        self, engine: Engine, geometry: Geometry, nonce: bytes, cancel: threading.Event
+        self,
+        engine: Engine,
+        geometry: Geometry,
+        nonce: bytes,
+        cancel: threading.Event,
+        _workers: int,
     ) -> Pools:
         return FarPools(self, engine, geometry, cancel)
 

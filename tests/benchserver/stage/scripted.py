@@ -76,7 +76,7 @@ class Server:
 
     def outside(self) -> Outside:
         """Return what a run takes from outside, pools on the host excepted."""
-        return Outside(reach=self._reach, http=self._http, threads=lambda _engine: InlineThreads())
+        return Outside(reach=self._reach, http=self._http, threads=lambda *_: InlineThreads())
 
     @property
     def connections(self) -> list[ScriptedConnection]:
@@ -152,13 +152,23 @@ class Play:
 
     act: Callable[[Stage], Awaitable[None]]
     workers: bool = True
+    clients: int = 1
+    in_flight: int = 1
+    at_once: int = 1
     omitted: Omissions = field(default_factory=Omissions)
     seen: list[Stage] = field(default_factory=list)
 
     @property
     def traits(self) -> Traits:
         return Traits(
-            name="play", unit="act", checks=(WORKS, ASIDE), probes=(ASKED,), workers=self.workers
+            name="play",
+            unit="act",
+            checks=(WORKS, ASIDE),
+            probes=(ASKED,),
+            workers=self.workers,
+            clients=self.clients,
+            in_flight=self.in_flight,
+            at_once=self.at_once,
         )
 
     def omissions(self, stage: Stage) -> Omissions:

@@ -52,7 +52,7 @@ async def reached() -> AsyncIterator[Reached]:
 def test_nothing_is_opened_before_a_server_was_reached() -> None:
     connections = Connections(clock=VirtualClock(), ledger=new_ledger(()))
     with pytest.raises(LookupError, match="no server was reached"):
-        connections.open(V056, rank=0)
+        connections.open(V056)
     assert connections.opened == []
 
 
@@ -63,7 +63,7 @@ async def test_there_may_be_nothing_to_close() -> None:
 
 @pytest.mark.asyncio
 async def test_those_of_ranks_are_kept_and_those_of_questions_are_not(reached: Reached) -> None:
-    first, second = (reached.connections.open(V056, rank) for rank in range(2))
+    first, second = (reached.connections.open(V056) for _ in range(2))
     question = reached.connections.ask(V056)
     assert reached.connections.opened == [first, second]
     assert len(reached.connector.connections) == 3
@@ -72,8 +72,8 @@ async def test_those_of_ranks_are_kept_and_those_of_questions_are_not(reached: R
 
 @pytest.mark.asyncio
 async def test_lost_connections_are_counted_over_all(reached: Reached) -> None:
-    for rank in range(2):
-        reached.connections.open(V056, rank)
+    for _ in range(2):
+        reached.connections.open(V056)
     assert reached.connections.lost == 0
     for connection in reached.connector.connections:
         connection.lose()
@@ -85,7 +85,7 @@ async def test_lost_connections_are_counted_over_all(reached: Reached) -> None:
 @pytest.mark.asyncio
 async def test_a_reply_that_nobody_waits_for_goes_to_the_ledger_with_its_rank() -> None:
     reached = Reached(script={Op.NOOP: Answer(result="OK", times=2)})
-    await reached.connections.open(V056, rank=3).call(Op.NOOP)
+    await reached.connections.open(V056, "rank=3").call(Op.NOOP)
     await reached.clock.sleep_ns(NS_PER_MS)
     (text,) = reached.ledger.tallies[REPLIES].texts
     assert text == "rank=3: duplicate reply to NOOP (uid 0)"
@@ -97,7 +97,7 @@ async def test_a_reply_that_nobody_waits_for_goes_to_the_ledger_with_its_rank() 
 async def test_a_late_reply_counts_unless_we_gave_up_ourselves(withdrawn: bool) -> None:
     """Nor does it prove anything if the server was never heard of: it may have been stopped."""
     reached = Reached(script={Op.NOOP: Answer(result="OK", after_ns=20 * NS_PER_MS)})
-    connection = reached.connections.open(V056, rank=0)
+    connection = reached.connections.open(V056)
     call = asyncio.ensure_future(connection.call(Op.NOOP, timeout_ns=10 * NS_PER_MS))
     if withdrawn:
         await reached.clock.sleep_ns(NS_PER_MS)
@@ -136,7 +136,7 @@ async def test_a_judgement_that_fails_itself_is_unknown_and_breaks_nothing(
 
     monkeypatch.setattr(connections, "judge_event", broken)
     reached.script[Op.NOOP] = Answer(result="OK", times=2)
-    await reached.connections.open(V056, rank=3).call(Op.NOOP)
+    await reached.connections.open(V056, "rank=3").call(Op.NOOP)
     await idle()
     tally = reached.ledger.tallies[REPLIES]
     assert (tally.failed, tally.unproven) == (0, 1)

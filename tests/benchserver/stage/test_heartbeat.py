@@ -28,9 +28,9 @@ def worker_of(rank: int, rpc: ScriptedConnection) -> Worker:
     )
 
 
-async def beat(*answers: Any) -> tuple[list[ScriptedConnection], list[tuple[int, str]]]:
+async def beat(*answers: Any) -> tuple[list[ScriptedConnection], list[tuple[str, str]]]:
     """Let some rounds of PINGs pass; return the connections, and what was missed."""
-    clock, missed = VirtualClock(), list[tuple[int, str]]()
+    clock, missed = VirtualClock(), list[tuple[str, str]]()
     rpcs = [ScriptedConnection({Op.PING: answer}, V056, clock=clock) for answer in answers]
     workers = [worker_of(rank, rpc) for rank, rpc in enumerate(rpcs)]
 
@@ -38,7 +38,7 @@ async def beat(*answers: Any) -> tuple[list[ScriptedConnection], list[tuple[int,
         workers,
         every_ns=INTERVAL_NS,
         clock=clock,
-        missed=lambda rank, text: missed.append((rank, text)),
+        missed=lambda place, text: missed.append((place, text)),
     )
     await heartbeat.beat()
     assert clock.now_ns() == 0
@@ -74,7 +74,7 @@ async def test_a_ping_without_a_good_answer_is_told_and_the_others_go_on(
     answer: Any, text: str
 ) -> None:
     rpcs, missed = await beat(answer, True)
-    assert {rank for rank, _ in missed} == {0}
+    assert {place for place, _ in missed} == {"rank=0"}
     assert all(text in told for _, told in missed)
     assert len(missed) == len(rpcs[0].calls) == 4
     assert len(rpcs[1].calls) == 4

@@ -10,6 +10,7 @@ from benchserver.check.run import RUN
 from benchserver.check.transport import TRANSPORT
 from benchserver.check.verdict import Verdict
 from benchserver.client.scripted import NEVER
+from benchserver.errors import UsageError
 from benchserver.options.engine import TransferChoice
 from protocol.ops import Op
 from tests.benchserver.stage.runs import MLA, MakeConfig
@@ -23,7 +24,7 @@ async def test_mla_ranks_share_the_objects_of_one(make_config: MakeConfig) -> No
     play = Play(two_acts)
     result = await played(make_config(spec=MLA, tp_size=2), play, Server())
     assert result.verdict is Verdict.VALID
-    crew = play.seen[0].crew
+    crew = play.seen[0].crews[0]
     assert [worker.kv_rank for worker in crew.workers] == [0, 0]
     assert (crew.keys.world_size, crew.keys.readers) == (1, 2)
 
@@ -33,7 +34,7 @@ async def test_digests_are_asked_for_unless_the_options_say_no(make_config: Make
     for cross_check in (True, False):
         play = Play(two_acts)
         await played(make_config(spec=SPEC, needs_http=cross_check), play, Server())
-        assert play.seen[0].crew.cross_check is cross_check
+        assert play.seen[0].crews[0].cross_check is cross_check
 
 
 @pytest.mark.asyncio
@@ -93,4 +94,21 @@ async def test_a_sequence_that_does_not_fit_into_l1_is_refused_before_anything_i
     result = await played(make_config(spec=SPEC), Play(two_acts), server)
     (text,) = result.ledger.tallies[RUN].texts
     assert text.startswith("the server's L1 holds 100 bytes")
+    assert Op.REGISTER_KV_CACHE not in server.ops
+
+
+@pytest.mark.asyncio
+async def test_leases_or_sequences_that_do_not_fit_are_refused_before_anything_is_allocated(
+    make_config: MakeConfig,
+) -> None:
+    play, server = Play(two_acts, clients=2, in_flight=64), Server()
+    with pytest.raises(UsageError, match=r"64 requests at once of 8 chunks .* raise NB"):
+        await played(make_config(spec=SPEC, num_tokens=512), play, server)
+    assert server.ops[-1] is Op.GET_CHUNK_SIZE
+    sequence = 512 * 2 * 2 * 2 * 8 * 2
+    server = Server(status=replace(WELL, l1_bytes=2 * sequence - 1))
+    play = Play(two_acts, clients=2, at_once=2)
+    result = await played(make_config(spec=SPEC, num_tokens=512), play, server)
+    (text,) = result.ledger.tallies[RUN].texts
+    assert "2 sequences of 8 chunks" in text
     assert Op.REGISTER_KV_CACHE not in server.ops

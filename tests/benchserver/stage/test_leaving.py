@@ -93,7 +93,7 @@ async def leave(
             connections=cast(Connections, Connected([anything])),
             finishing=anything if opened else Finishing(),
             condition=anything,
-            desk=anything if opened else None,
+            desks=[anything] if opened else [],
             workforce=anything if opened else None,
         ),
         clock=VirtualClock(),

@@ -107,10 +107,10 @@ async def test_a_chunk_size_that_is_none_ends_the_meeting(
     assert words in str(caught.value)
 
 
-async def fitted(contact: Contact) -> tuple[Engine, Geometry]:
+async def fitted(contact: Contact, in_flight: int = 1) -> tuple[Engine, Geometry]:
     await contact.meet()
     assert contact.config.engine is not None
-    return contact.meeting.fit(contact.config.engine)
+    return contact.meeting.fit(contact.config.engine, in_flight)
 
 
 @pytest.mark.asyncio

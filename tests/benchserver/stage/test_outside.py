@@ -31,7 +31,7 @@ def test_threads_are_as_many_as_help(
     threads: int,
 ) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: cpus)
-    pool = start_threads(make_engine(mode=mode, tp_size=tp_size))
+    pool = start_threads(make_engine(mode=mode, tp_size=tp_size), tp_size)
     assert pool._max_workers == threads
     pool.shutdown()
 
@@ -39,7 +39,7 @@ def test_threads_are_as_many_as_help(
 def test_pools_lie_where_the_configuration_says(make_engine: MakeEngine) -> None:
     for mode, kind in (("cpu", HostPools), ("gpu", GpuPools)):
         engine = make_engine(mode=mode, spec=SPEC)
-        pools = load_pools(engine, engine.geometry(64), b"\0", threading.Event())
+        pools = load_pools(engine, engine.geometry(64), b"\0", threading.Event(), 1)
         assert type(pools) is kind
 
 

@@ -50,7 +50,7 @@ def test_pools_on_gpus_share_their_pinned_memory(
 ) -> None:
     engine = make_engine(spec=SPEC, tp_size=3, mode="gpu", cuda_ipc="driver")
     cancel = threading.Event()
-    pools = make_pools(engine, engine.geometry(64), b"\0", cancel)
+    pools = make_pools(engine, engine.geometry(64), b"\0", cancel, 3)
     assert isinstance(pools, GpuPools)
     pools.require()
     for rank in range(3):
@@ -67,7 +67,7 @@ def test_the_first_reason_for_slow_kernels_is_told(
     make_engine: MakeEngine, made: list[dict[str, Any]]
 ) -> None:
     engine = make_engine(spec=SPEC, tp_size=2, mode="gpu")
-    pools = GpuPools(engine, engine.geometry(64), threading.Event())
+    pools = GpuPools(engine, engine.geometry(64), threading.Event(), 2)
     pools.require()
     assert pools.slow_kernels == ""
     for rank in range(2):
@@ -84,7 +84,7 @@ def test_mla_ranks_store_and_retrieve_the_objects_of_one(make_engine: MakeEngine
 @pytest.mark.usefixtures("leak_free")
 def test_pools_on_the_host_lie_in_segments_of_their_own(make_engine: MakeEngine) -> None:
     engine = make_engine(spec=SPEC, tp_size=2)
-    pools = make_pools(engine, engine.geometry(64), b"\0\1", threading.Event())
+    pools = make_pools(engine, engine.geometry(64), b"\0\1", threading.Event(), 2)
     assert isinstance(pools, HostPools)
     assert (list(pools.devices), pools.slow_kernels) == ([], "")
     pools.require()
@@ -105,9 +105,19 @@ def test_pools_that_do_not_fit_are_refused_together(
     monkeypatch.setattr(segment, "available_memory_bytes", lambda: 3 * POOL_BYTES)
     for tp_size, fits in ((3, True), (4, False)):
         engine = make_engine(spec=SPEC, tp_size=tp_size)
-        pools = HostPools(engine, engine.geometry(64), b"\0", threading.Event())
+        pools = HostPools(engine, engine.geometry(64), b"\0", threading.Event(), tp_size)
         if fits:
             pools.require()
         else:
             with pytest.raises(FatalError, match=str(4 * POOL_BYTES)):
                 pools.require()
+
+
+@pytest.mark.usefixtures("leak_free")
+def test_ranks_of_another_client_hold_what_those_of_the_first_do(make_engine: MakeEngine) -> None:
+    engine = make_engine(spec=SPEC, tp_size=2)
+    pools = make_pools(engine, engine.geometry(64), b"\0\1", threading.Event(), 4)
+    made = [pools.make(number) for number in range(4)]
+    assert [pool.content.rank for pool in made] == [0, 1, 0, 1]
+    for pool in made:
+        pool.close()

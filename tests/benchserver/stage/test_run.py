@@ -153,9 +153,9 @@ async def test_work_that_hears_of_the_end_before_the_loop_does_is_no_error(
     begun = threading.Event()
 
     def pools(
-        engine: Engine, geometry: Geometry, nonce: bytes, cancel: threading.Event
+        engine: Engine, geometry: Geometry, nonce: bytes, cancel: threading.Event, workers: int
     ) -> HostPools:
-        made = Deaf(engine, geometry, nonce, cancel)
+        made = Deaf(engine, geometry, nonce, cancel, workers)
         made.begun = begun
         return made
 
@@ -361,7 +361,7 @@ async def test_a_stop_ends_the_play_but_not_what_must_be_finished(make_config: M
 @pytest.mark.asyncio
 async def test_a_request_that_a_scenario_leaves_open_is_settled(make_config: MakeConfig) -> None:
     async def act(stage: Stage) -> None:
-        crew = stage.crew
+        crew = stage.crews[0]
         request = crew.desk.open(list(range(64)), end=64, request_id="r")
         await crew.desk.lookup(request)
         await stage.conclude("act=0", GOOD)
@@ -399,3 +399,23 @@ async def test_workers_ping_while_a_scenario_sleeps(make_config: MakeConfig) -> 
     assert server.ops.count(Op.PING) == 4
     (text,) = result.ledger.tallies[REPLIES].texts
     assert "rank=0: PING answered False" in text
+
+
+@pytest.mark.asyncio
+async def test_requests_of_all_clients_are_settled_at_the_end(make_config: MakeConfig) -> None:
+    server = Server(script={Op.LOOKUP: VOID, Op.QUERY_PREFETCH_STATUS: 1, Op.END_SESSION: VOID})
+    server.script[Op.FREE_LOOKUP_LOCKS] = VOID
+
+    async def leave_open(stage: Stage) -> None:
+        for crew in stage.crews:
+            for name in ("a", "b"):
+                name = f"{name}-{crew.number}"
+                request = crew.desk.open(list(range(64)), end=64, request_id=name)
+                await crew.desk.lookup(request)
+        await two_acts(stage)
+
+    result = await played(make_config(spec=SPEC), Play(leave_open, clients=3), server)
+    assert result.ledger.tallies[SESSIONS].verdict is Verdict.VALID
+    for connection in server.connections:
+        assert connection.ops.count(Op.FREE_LOOKUP_LOCKS) == 2
+        assert connection.ops.count(Op.END_SESSION) == 2

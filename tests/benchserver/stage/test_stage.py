@@ -12,6 +12,7 @@ from benchserver.check.run import RUN
 from benchserver.check.verdict import Verdict, failed, passed
 from benchserver.config.run import RunConfig
 from benchserver.stage.stage import Stage
+from protocol.ops import Op
 from tests.benchserver.stage.scripted import (
     ASKED,
     CHUNK_TOKENS,
@@ -35,7 +36,7 @@ async def test_a_scenario_is_given_workers_and_what_their_requests_need(
     config = make_config(spec=SPEC, num_tokens=200, tp_size=2, cache_salt="s")
     await played(config, play, server)
     (stage,) = play.seen
-    crew = stage.crew
+    crew = stage.crews[0]
     assert [worker.rank for worker in crew.workers] == [0, 1]
     assert (crew.geometry.chunks, crew.geometry.chunk_tokens) == (3, CHUNK_TOKENS)
     assert (crew.keys.cache_salt, crew.keys.world_size) == ("s", 2)
@@ -56,8 +57,7 @@ async def test_it_cannot_change_what_it_is_given(make_config: MakeConfig) -> Non
 async def test_a_scenario_that_asked_for_no_workers_has_none(make_config: MakeConfig) -> None:
     play = Play(two_acts, workers=False)
     await played(make_config(spec=SPEC), play, Server())
-    with pytest.raises(LookupError, match="asked for no workers"):
-        _ = play.seen[0].crew
+    assert play.seen[0].crews == ()
 
 
 @pytest.mark.asyncio
@@ -115,3 +115,25 @@ async def test_a_lost_connection_loses_no_registrations_where_there_are_none(
     assert result.ledger.tallies[RUN].texts == [
         "the connection to tcp://localhost:5555 was lost during act=0"
     ]
+
+
+@pytest.mark.asyncio
+async def test_each_client_has_workers_connections_and_lookups_of_its_own(
+    make_config: MakeConfig,
+) -> None:
+    server, play = Server(), Play(two_acts, clients=3)
+    result = await played(make_config(spec=SPEC, tp_size=2), play, server)
+    assert result.verdict is Verdict.VALID
+    crews = play.seen[0].crews
+    assert [crew.number for crew in crews] == [0, 1, 2]
+    workers = [worker for crew in crews for worker in crew.workers]
+    assert [worker.place for worker in workers] == [
+        f"client={client} rank={rank}" for client in range(3) for rank in range(2)
+    ]
+    assert [worker.rpc for worker in workers] == server.connections
+    assert play.seen[0].met.connection is workers[0].rpc
+    assert len({worker.instance_id & 0xFFF for worker in workers}) == 6
+    assert len({crew.instances for crew in crews}) == 3
+    assert len({id(crew.desk) for crew in crews}) == 3
+    assert all(connection.ops.count(Op.PING) == 1 for connection in server.connections)
+    assert not server.registered

@@ -62,9 +62,12 @@ class NotingPools:
         return self.made[-1]
 
 
-def workforce(engine: Engine, pools: NotingPools, clock: VirtualClock, served: str) -> Workforce:
+def workforce(
+    engine: Engine, pools: NotingPools, clock: VirtualClock, served: str, clients: int = 1
+) -> Workforce:
     return Workforce(
         engine,
+        clients=clients,
         timeout_s=1.0,
         choice=TransferChoice.ENGINE_DRIVEN,
         served=served,
@@ -76,8 +79,8 @@ def workforce(engine: Engine, pools: NotingPools, clock: VirtualClock, served: s
     )
 
 
-def connections(script: dict[Op, Any], clock: VirtualClock) -> Callable[[int], ScriptedConnection]:
-    return lambda _rank: ScriptedConnection(script, V056, clock=clock)
+def connections(script: dict[Op, Any], clock: VirtualClock) -> Callable[[str], ScriptedConnection]:
+    return lambda _place: ScriptedConnection(script, V056, clock=clock)
 
 
 @pytest.mark.asyncio
@@ -122,3 +125,24 @@ async def test_what_is_not_answered_may_be_registered_and_is_taken_back(
     assert ("does not serve --transfer-mode engine_driven" in str(caught.value)) is said
     (text,) = await force.unregister(timeout_ns=2 * NS_PER_S)
     assert text.startswith("rank=0: UNREGISTER")
+
+
+@pytest.mark.asyncio
+async def test_every_lease_of_every_client_is_written_once_beforehand(
+    make_engine: MakeEngine,
+) -> None:
+    engine, pools, clock = (
+        make_engine(spec="(2,256,16,2,8):float16:2"),
+        NotingPools(),
+        VirtualClock(),
+    )
+    force = workforce(engine, pools, clock, "auto", clients=2)
+    await force.build(connections({}, clock), range(5, 6), 2)
+    leases = [
+        engine.block_plan(engine.geometry(64), turn=5, rank=0, lease=lease, leases=2)
+        for lease in range(2)
+    ]
+    windows = [window for plan in leases for window in (plan.source, plan.destination)]
+    assert [pool.poisoned for pool in pools.made] == [windows] * 2
+    assert [worker.rank for worker in force.workers] == [0, 0]
+    assert [worker.client for worker in force.workers] == [0, 1]

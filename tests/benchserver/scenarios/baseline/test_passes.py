@@ -97,7 +97,7 @@ async def test_the_first_sequence_makes_every_probe(make_stage: MakeStage) -> No
     assert probes_made(record) == frozenset(PROBES)
     assert not record.overwritten
     # Its source holds its content again.
-    pool = played.stage.crew.workers[0].pool
+    pool = played.stage.crews[0].workers[0].pool
     sequences, _ = ready(played)
     plan = sequences.plan(0)
     seen = verify(pool, plan.plans[0].source, plan.digests, ())
@@ -171,7 +171,7 @@ async def test_many_sequences_at_once_each_have_a_record_of_their_own(
     assert max(r.began_ns for r in records) < min(r.ended_ns for r in records)
     ops = played.connection.ops
     assert ops.index(Op.RETRIEVE) > max(i for i, op in enumerate(ops) if op is Op.STORE) - 4
-    assert played.stage.crew.desk.open_requests == {}
+    assert played.stage.crews[0].desk.open_requests == {}
 
 
 @pytest.mark.asyncio
@@ -206,7 +206,7 @@ async def test_a_store_is_looked_for_until_it_is_visible(make_stage: MakeStage) 
     # Lookups that missed are ended, and not told of.
     assert played.connection.ops.count(Op.LOOKUP) == 1 + warm.attempts
     assert named(record.steps).count("END_SESSION") == 2
-    assert played.stage.crew.desk.open_requests == {}
+    assert played.stage.crews[0].desk.open_requests == {}
 
 
 @pytest.mark.asyncio
@@ -246,7 +246,7 @@ async def test_a_server_that_answers_no_more_ends_the_run_and_the_record_says_ho
     assert moved.outcome is Outcome.UNKNOWN
     assert moved.latency_ns == NS_PER_S
     # Its request is still open: leaving the server settles it.
-    assert list(played.stage.crew.desk.open_requests) == [f"bs-{NONCE}-3-warm-1"]
+    assert list(played.stage.crews[0].desk.open_requests) == [f"bs-{NONCE}-3-warm-1"]
 
 
 @pytest.mark.asyncio
@@ -260,7 +260,7 @@ async def test_without_a_count_nothing_is_stored_and_the_locks_are_freed(
     assert named(record.steps) == ["cold", "FREE_LOOKUP_LOCKS", "END_SESSION"]
     assert [f.check.name for f in bad(record) if not f.follows] == ["cold_lookup"]
     assert Op.STORE not in played.connection.ops
-    assert played.stage.crew.desk.open_requests == {}
+    assert played.stage.crews[0].desk.open_requests == {}
 
 
 @pytest.mark.asyncio
@@ -328,4 +328,4 @@ async def test_a_cancelled_sequence_leaves_its_store_to_end(make_stage: MakeStag
         await one
     await played.stage.finishing.wait()
     assert played.server.stored
-    assert list(played.stage.crew.desk.open_requests) == [f"bs-{NONCE}-2-cold"]
+    assert list(played.stage.crews[0].desk.open_requests) == [f"bs-{NONCE}-2-cold"]

@@ -180,8 +180,8 @@ async def test_checks_that_a_run_leaves_out_have_a_reason(
 @pytest.mark.asyncio
 async def test_digests_of_overwritten_sources_are_left_out_by_name(make_stage: MakeStage) -> None:
     played = make_stage(end=5, needs_http=True)
-    crew = replace(played.stage.crew, cross_check=True)
-    stage = replace(played.stage, hired=crew)
+    crew = replace(played.stage.crews[0], cross_check=True)
+    stage = replace(played.stage, crews=(crew,))
     checks = Baseline(played.asked).omissions(stage).checks
     told = {check.name: reason for check, reason in checks.items()}
     assert told["digests"] == "left out: those of overwritten sources"

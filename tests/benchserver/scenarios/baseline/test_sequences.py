@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from benchserver.geometry import Geometry
-from benchserver.kv.blocks import BlockPlan, plan_blocks
+from benchserver.kv.blocks import BlockPlan, lease_plan
 from benchserver.kv.pattern import chunk_digests
 from benchserver.load.workload import chunked_tokens, equal_chunk_tokens
 from benchserver.scenarios.baseline.plan import EQUAL_CHUNKS, PROBES, REUSED_SOURCE, Probing
@@ -22,7 +22,7 @@ ROOT = bytes(range(16))
 
 def blocks_of(turn: int) -> tuple[BlockPlan, ...]:
     return tuple(
-        plan_blocks(num_blocks=64, request_blocks=4, seed=7, turn=turn, rank=rank)
+        lease_plan(num_blocks=64, request_blocks=4, seed=7, turn=turn, rank=rank)
         for rank in range(2)
     )
 
