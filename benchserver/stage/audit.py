@@ -53,13 +53,16 @@ async def audit_residue(
     return status
 
 
-def explain_missing(ledger: Ledger, *, registered: bool, why: str) -> None:
-    """Say why there was no audit, if there should be one, and none has spoken.
+def explain_missing(ledger: Ledger, *, registered: bool, audited: bool, why: str) -> None:
+    """Say why there was no audit after all was ended, if there should be one.
 
-    `registered`: there were workers.
+    `registered`: there were workers.  `audited`: it was made.  The count before they are
+    unregistered does not stand for it: it cannot see a registration that stays.
     """
     tally = ledger.tallies.get(RESIDUE)
-    if tally is None or tally.spoken or tally.skipped:
+    if tally is None or audited or tally.failed or tally.unproven:
+        return
+    if tally.skipped and not tally.passed:
         return
     if not registered:
         ledger.skip(RESIDUE, "nothing was registered")

@@ -46,6 +46,8 @@ class Condition:
         """Why /status was asked for in vain after the run."""
         self.before: ServerStatus | None = None
         """What /status said before anything was registered, if it said anything."""
+        self.audited = False
+        """Whether what stays was looked for after all was ended."""
 
     async def look_before(
         self, chunk_tokens: int, geometry: Geometry | None, *, kv_ranks: int, at_once: int = 1
@@ -125,6 +127,7 @@ class Condition:
             status = await self._read()
         if registered:
             return
+        self.audited = True
         if status is None:
             self._unread = "its /status does not answer any more"
             return

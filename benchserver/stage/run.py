@@ -238,7 +238,12 @@ class Run:
         if gone or self._server_silent:
             why = "the server was gone" if gone else "the server did not answer"
         opened = self._opened
-        explain_missing(self._book.ledger, registered=opened.workforce is not None, why=why)
+        explain_missing(
+            self._book.ledger,
+            registered=opened.workforce is not None,
+            audited=opened.condition is not None and opened.condition.audited,
+            why=why,
+        )
         if opened.condition is not None:
             opened.condition.explain_missing(why)
 

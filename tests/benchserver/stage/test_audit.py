@@ -9,7 +9,7 @@ import pytest
 
 from benchserver.check.residue import RESIDUE
 from benchserver.check.run import new_ledger
-from benchserver.check.verdict import Ledger, Tally, Verdict, failed, passed
+from benchserver.check.verdict import Finding, Ledger, Tally, Verdict, failed, passed, unproven
 from benchserver.client.http import HttpApi, HttpFailedError
 from benchserver.clock import NS_PER_S, VirtualClock
 from benchserver.scenarios.baseline.checks import CHECKS
@@ -120,15 +120,43 @@ async def test_counts_of_others_are_left_out_and_it_says_so() -> None:
 )
 def test_why_there_was_no_audit(registered: bool, skipped: str, text: str) -> None:
     ledger = new_ledger(CHECKS, PROBES)
-    explain_missing(ledger, registered=registered, why="the server was gone")
+    explain_missing(ledger, registered=registered, audited=False, why="the server was gone")
     tally = ledger.tallies[RESIDUE]
     assert (tally.skipped, tally.texts) == (skipped, [text] if text else [])
 
 
 @pytest.mark.parametrize("found", [passed(RESIDUE), failed(RESIDUE, "locks")])
-def test_what_was_audited_needs_no_explanation(found: object) -> None:
+def test_what_was_audited_needs_no_explanation(found: Finding) -> None:
     ledger = new_ledger(CHECKS, PROBES)
-    ledger.add([found])  # type: ignore[list-item]
+    ledger.add([found])
     before = repr(ledger.tallies[RESIDUE])
-    explain_missing(ledger, registered=True, why="the server was gone")
+    explain_missing(ledger, registered=True, audited=True, why="the server was gone")
     assert repr(ledger.tallies[RESIDUE]) == before
+
+
+@pytest.mark.parametrize("answers", [(BEFORE,), (FOREIGN,)])
+@pytest.mark.asyncio
+async def test_a_count_while_our_workers_are_registered_is_no_audit(
+    answers: tuple[ServerStatus, ...],
+) -> None:
+    """Cleaning up was cut off behind it, and the report said that no registration stays."""
+    ledger, tally = await audited(ScriptedHttp(*answers), VirtualClock(), registered=True)
+    assert (tally.passed, tally.failed, tally.unproven) == (1, 0, 0)
+    explain_missing(ledger, registered=True, audited=False, why="cleaning up took too long")
+    assert (tally.passed, tally.failed, tally.unproven) == (1, 0, 1)
+    assert tally.texts == ["what stays on the server is unknown: cleaning up took too long"]
+
+
+@pytest.mark.parametrize("found", [failed(RESIDUE, "locks"), unproven(RESIDUE, "no /status")])
+def test_a_count_that_did_not_pass_is_reason_enough(found: Finding) -> None:
+    ledger = new_ledger(CHECKS, PROBES)
+    ledger.add([found])
+    explain_missing(ledger, registered=True, audited=False, why="the server was gone")
+    assert ledger.tallies[RESIDUE].texts == [found.text]
+
+
+def test_residue_that_cannot_be_asked_for_needs_no_further_reason() -> None:
+    ledger = new_ledger(CHECKS, PROBES)
+    ledger.skip(RESIDUE, "--no-http, and /status does not answer")
+    explain_missing(ledger, registered=True, audited=False, why="the server was gone")
+    assert not ledger.tallies[RESIDUE].texts

@@ -93,6 +93,7 @@ async def test_a_server_that_is_well_passes_before_and_after(make_config: MakeCo
     stage.condition.explain_missing("too long")
     assert stage.health() == (2, 0, 0, "", [])
     assert stage.http.asked == 3
+    assert stage.condition.audited
 
 
 @pytest.mark.parametrize(("answers", "when"), [((ILL,), "before"), ((WELL, ILL), "after")])
@@ -188,6 +189,7 @@ async def test_health_after_the_run_that_nobody_read_proves_nothing(
         stage.condition.look_before(256, GEOMETRY, kv_ranks=1),
         stage.condition.audit(OURS, registered=True),
     )
+    assert not stage.condition.audited
     stage.condition.explain_missing("the server was gone")
     assert stage.health()[:3] == (1, 0, 1)
     assert stage.health()[4] == [

@@ -7,6 +7,7 @@ import errno
 import gc
 import threading
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -42,6 +43,8 @@ from benchserver.stage.pools import HostPools
 from benchserver.stage.run import Run
 from benchserver.stage.stage import Stage
 from benchserver.stage.traits import Omissions
+from protocol.health import Health
+from protocol.httpapi import ServerStatus
 from protocol.messages import VOID, Reply
 from protocol.ops import Op
 from tests.benchserver.stage.runs import Machine, MakeConfig, RunMaker
@@ -52,8 +55,10 @@ from tests.benchserver.stage.scripted import (
     GOOD,
     NO_HTTP,
     SPEC,
+    WELL,
     WORKS,
     Play,
+    ScriptedHttp,
     Server,
     played,
     run_of,
@@ -217,6 +222,32 @@ async def test_a_stop_that_comes_while_all_is_cleaned_up_shortens_that(
 
 
 # Over a scripted server, in virtual time
+
+
+@pytest.mark.asyncio
+async def test_a_stop_before_the_last_look_at_what_stays_leaves_that_unproven(
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The count before our workers are unregistered had passed, and the run passed with it."""
+    monkeypatch.setattr(run_module, "_INTERRUPTED_CLEAN_UP_S", 0.1)
+    server, stop = Server(status=replace(WELL, health=Health(said=0))), asyncio.Event()
+    answer = ScriptedHttp.status
+
+    async def hang_at_last(self: ScriptedHttp) -> ServerStatus:
+        if Op.UNREGISTER_KV_CACHE in server.ops:
+            stop.set()
+            await asyncio.Event().wait()
+        return await answer(self)
+
+    monkeypatch.setattr(ScriptedHttp, "status", hang_at_last)
+    one, _ = run_of(make_config(spec=SPEC), Play(two_acts), server, stop)
+    result = await asyncio.wait_for(one.execute(), 15)
+    assert not result.interrupted
+    assert result.ledger.tallies[RESIDUE].passed == 1
+    assert result.ledger.tallies[RESIDUE].texts == [
+        "what stays on the server is unknown: cleaning up took too long"
+    ]
+    assert (result.verdict, result.exit_code) == (Verdict.UNKNOWN, 1)
 
 
 @pytest.mark.asyncio
