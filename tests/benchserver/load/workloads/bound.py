@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 from benchserver.load.request import Request
 from benchserver.load.workloads.parse import parse_workload
 from benchserver.load.workloads.workload import Terms, Workload
+
+TRACE = f"trace:{Path(__file__).with_name('small.jsonl')}"
+"""Three requests with blocks in common."""
 
 
 def terms(
@@ -39,6 +43,7 @@ def holds(text: str, on: Terms, count: int = 50) -> list[Request]:
     workload = parse_workload(text).bind(on)
     found = first(workload, count)
     assert found == first(workload, count) == first(parse_workload(text).bind(on), count)
+    assert len(found) == min(count, workload.count or count)
     assert [request.number for request in found] == list(range(len(found)))
     assert all(0 < request.num_tokens <= workload.max_tokens for request in found)
     assert all(part.count > 0 for request in found for part in request.parts)

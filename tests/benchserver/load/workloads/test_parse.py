@@ -14,8 +14,10 @@ from tests.benchserver.load.workloads.bound import terms
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "--workload is empty: not a workload, expected one of unique, shared-prefix"),
+        ("", "--workload is empty: not a workload, expected one of unique, shared-prefix, "),
         ("mystery", "--workload mystery: not a workload, expected one of"),
+        ("trace", "--workload trace: not a workload, expected one of unique,"),
+        ("trace:", "--workload trace:: No such file or directory"),
         ("Unique", "--workload Unique: not a workload"),
         ("unique:3", "--workload unique:3: 3 is not known, expected unique alone"),
     ],

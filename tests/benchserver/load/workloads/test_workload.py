@@ -12,9 +12,19 @@ from hypothesis import strategies as st
 
 from benchserver.load.workloads.parse import NAMES, parse_workload
 from benchserver.load.workloads.workload import Terms
-from tests.benchserver.load.workloads.bound import holds, terms
+from tests.benchserver.load.workloads.bound import TRACE, holds, terms
 
-TEXTS = ("unique", "shared-prefix:75")
+TEXTS = (
+    "unique",
+    "shared-prefix:75",
+    "prefix-tree",
+    "prefix-tree:branching=2,depth=9,zipf=0,own=0",
+    "chat",
+    "chat:turns=3,users=5,system=0,think=0",
+    "churn:2",
+    "churn:0.5,l1=8KiB",
+    TRACE,
+)
 """One of each kind."""
 
 ON_TERMS = st.builds(
