@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from benchserver.selftest.case import Case
     from benchserver.selftest.judge import Row
     from benchserver.selftest.table import TablePrinter
+
+_INTERRUPTED = "interrupted, nothing is proven"
 
 
 @click.command(cls=OneLineCommand)
@@ -81,7 +83,8 @@ def run_selftest(options: Mapping[str, Any], ending: Ending) -> int:
             finally:
                 table.close()
             told = _Told(rows, (clock.now_ns() - started_ns) / NS_PER_S, options["mode"])
-            return output.settled(_tell(told, output, report), lambda _: EXIT_FAILED)
+            code = _tell(told, output, report)
+            return output.settled(code, lambda trouble: _fail(told, report, trouble))
 
 
 def _run(
@@ -116,6 +119,13 @@ class _Report:
     destination: Destination
     takes_stdout: bool
 
+    def write(self, told: _Told, trouble: str = "") -> None:
+        """Write what there is to tell; FatalError if that cannot be done."""
+        from benchserver.selftest.table import document
+
+        found = document(told.rows or [], told.wall_s, told.mode, trouble=trouble)
+        self.destination.write((json.dumps(found, indent=2) + "\n").encode())
+
 
 def _open_report(path: str | None, ending: Ending, opened: ExitStack) -> _Report | None:
     if path is None:
@@ -129,17 +139,24 @@ def _open_report(path: str | None, ending: Ending, opened: ExitStack) -> _Report
 
 def _tell(told: _Told, output: Output, report: _Report | None) -> int:
     """Write the report and, last, what the table proves; return the exit code."""
-    from benchserver.selftest.table import document, summary
+    from benchserver.selftest.table import summary
 
-    if told.rows is None:
-        output.outlet.line("SELFTEST: interrupted, nothing is proven (exit 1)")
-        return EXIT_FAILED
-    trouble = ""
+    trouble = "" if told.rows is not None else _INTERRUPTED
     if report is not None:
-        content = json.dumps(document(told.rows, told.wall_s, told.mode), indent=2) + "\n"
         try:
-            report.destination.write(content.encode())
+            report.write(told, trouble)
         except FatalError as error:
-            trouble = str(error)
+            trouble = trouble or str(error)
+    if told.rows is None:
+        output.outlet.line(f"SELFTEST: {trouble} (exit 1)")
+        return EXIT_FAILED
     output.outlet.line(summary(told.rows, told.wall_s, trouble))
     return EXIT_FAILED if trouble or any(row.wrong for row in told.rows) else EXIT_OK
+
+
+def _fail(told: _Told, report: _Report | None, trouble: str) -> int:
+    """Tell a report that can be written again what happened since; return the exit code."""
+    if report is not None and report.destination.rewritable:
+        with suppress(FatalError):
+            report.write(told, trouble)
+    return EXIT_FAILED

@@ -70,12 +70,13 @@ def summary(rows: Sequence[Row], wall_s: float, trouble: str = "") -> str:
     )
 
 
-def document(rows: Sequence[Row], wall_s: float, mode: str) -> dict[str, Any]:
-    """Return the JSON report."""
+def document(rows: Sequence[Row], wall_s: float, mode: str, *, trouble: str = "") -> dict[str, Any]:
+    """Return the JSON report; `trouble` is what else keeps the exit code from being 0."""
     return {
         "format": JSON_FORMAT,
         "mode": mode,
-        "ok": not any(row.wrong for row in rows),
+        "ok": not trouble and not any(row.wrong for row in rows),
+        "trouble": trouble,
         "wall_s": wall_s,
         "runs": [
             {

@@ -78,9 +78,11 @@ def test_four_faults(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_every_child(number: signal.Signals, tmp_path: Path) -> None:
-    process = start(
-        "--only", "stuck_prefetch", "--only", "swap_chunks", "--jobs", "3", temporary=tmp_path
-    )
+    temporary, report = tmp_path / "temporary", tmp_path / "report.json"
+    temporary.mkdir()
+    report.write_text('{"ok": true}')
+    only = ("--only", "stuck_prefetch", "--only", "swap_chunks")
+    process = start(*only, "--jobs", "3", "--json", str(report), temporary=temporary)
     deadline = time.monotonic() + WITHIN_S
     while len(children_of(process.pid)) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -95,7 +97,32 @@ def test_a_signal_ends_every_child(number: signal.Signals, tmp_path: Path) -> No
     assert "Traceback" not in stdout + stderr
     assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
     assert not pools_of(process.pid)
-    assert not list(tmp_path.iterdir())
+    assert not list(temporary.iterdir())
+    document = json.loads(report.read_bytes())  # that of an earlier run would say that all is well
+    assert (document["ok"], document["trouble"]) == (False, "interrupted, nothing is proven")
+
+
+def test_a_report_knows_of_lines_that_could_not_be_written(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    command = [*COMMAND, "--only", "digest_500", "--json", str(report)]
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env=own_environment(),
+            timeout=WITHIN_S,
+            check=False,
+        )
+    assert ended.returncode == 1
+    said = "cannot write to standard output: No space left on device"
+    assert said in ended.stderr
+    document = json.loads(report.read_bytes())
+    assert (document["ok"], document["trouble"]) == (False, said)
+    assert document["runs"]
 
 
 def test_closed_output_is_no_traceback() -> None:

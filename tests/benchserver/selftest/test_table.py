@@ -34,7 +34,10 @@ def test_summaries() -> None:
 def test_the_json_report() -> None:
     found = document(rows(), 12.5, "gpu")
     assert (found["ok"], found["wall_s"], len(found["runs"])) == (False, 12.5, 3)
-    assert found["mode"] == "gpu"
+    assert (found["mode"], found["trouble"]) == ("gpu", "")
+    assert document(rows()[:2], 12.5, "gpu")["ok"]
+    kept = document(rows()[:2], 12.5, "gpu", trouble="nobody reads")
+    assert (kept["ok"], kept["trouble"]) == (False, "nobody reads")
     assert found["runs"][0] == {
         "fault": "flip_byte",
         "switch": "flip_byte:layer=1@2",
