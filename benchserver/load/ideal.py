@@ -145,13 +145,18 @@ class Ideal:
         others = self._endless.remembered
         return f"at least: a chunk is remembered until {others} others were asked for"
 
-    def ask(self, request: Request) -> int:
-        """Count a request, and return how many of its chunks an infinite cache would have."""
+    def ask(self, request: Request, *, counted: bool = True) -> int:
+        """Make a request, and return how many of its chunks an infinite cache would have.
+
+        One that is not `counted` only fills the caches, as a warm-up does.
+        """
         names = chunk_ids(request, self._chunk_tokens)
         hits = self._endless.ask(names)
-        self.infinite.add(request.num_tokens, hits)
-        if self.lru is not None:
-            self.lru.add(request.num_tokens, self._bounded.ask(names))
+        lru_hits = self._bounded.ask(names) if self.lru is not None else 0
+        if counted:
+            self.infinite.add(request.num_tokens, hits)
+            if self.lru is not None:
+                self.lru.add(request.num_tokens, lru_hits)
         return hits
 
 

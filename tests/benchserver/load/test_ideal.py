@@ -124,5 +124,13 @@ def test_it_says_how_hits_are_to_be_read_once_it_forgets() -> None:
     assert ideal.bound == "at least: a chunk is remembered until 8 others were asked for"
 
 
+def test_a_warm_up_fills_the_caches_and_is_not_counted() -> None:
+    ideal = Ideal(10, 100)
+    assert ideal.ask(request(0, Part("a", 40)), counted=False) == 0
+    assert ideal.ask(request(1, Part("a", 40))) == 4
+    expected = Tally(10, asked_chunks=4, asked_tokens=40, hit_chunks=4)
+    assert ideal.infinite == ideal.lru == expected
+
+
 def test_of_nothing_the_ratio_is_0() -> None:
     assert ideal_hits([], 10).infinite.ratio == 0.0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,3 +46,12 @@ def test_any_text_is_a_workload_or_one_line(text: str) -> None:
     except UsageError as refused:
         error = str(refused)
     assert error.isprintable()
+
+
+def test_every_example_of_the_documents_is_a_workload() -> None:
+    text = (Path(__file__).parents[4] / "docs/workloads.md").read_text(encoding="utf-8")
+    found = re.findall(r"--workload (\S+)", text)
+    assert {name.partition(":")[0] for name in found} == set(NAMES)
+    for example in found:
+        if not example.startswith("trace:"):
+            assert parse_workload(example).bind(terms(l1_bytes=1 << 20)).describe()
