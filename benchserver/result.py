@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from benchserver.check.run import RUN
 from benchserver.check.verdict import Ledger, Verdict, failed
@@ -32,6 +34,21 @@ class ServerFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServerAccount:
+    """What the server said of itself over HTTP, without its secrets.
+
+    `configuration` is what it was started with, None if it is not known, for the reason `unread`.
+    `l1_bytes` is the size of its L1; `l1_used_before` and `l1_used_after` are what lay in it.
+    """
+
+    configuration: Mapping[str, Any] | None = None
+    unread: str = "no run was made"
+    l1_bytes: int | None = None
+    l1_used_before: int | None = None
+    l1_used_after: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
     """Everything that a report says."""
 
@@ -48,6 +65,9 @@ class RunResult:
     wall_ns: int
     sections: tuple[Section, ...] = ()
     """What the scenario adds to the reports."""
+    nonce: str = ""
+    """What the ids of this run's requests begin with."""
+    account: ServerAccount = field(default_factory=ServerAccount)
 
     @property
     def verdict(self) -> Verdict:

@@ -35,6 +35,9 @@ REPORT_KEYS = frozenset(
 )
 """What stands at the top of every JSON report, so that no section may be called so."""
 
+RECORD_KEYS = frozenset({"run", "environment"})
+"""What the record of a run stands under, beside those."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
@@ -60,6 +63,8 @@ def make_sections(
     for maker in makers:
         try:
             section = maker()
+            if section.key in RECORD_KEYS:
+                raise ValueError(f"{section.key!r} is the key of the record of a run")
             if section.key in made:
                 raise ValueError(f"{section.key!r} is the key of two sections")
             made[section.key] = section

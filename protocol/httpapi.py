@@ -12,6 +12,7 @@ from typing import Any
 
 from protocol.errors import RemoteProtocolError
 from protocol.health import NOTHING_SAID, Health, read_health
+from protocol.secrets import without_secrets
 from protocol.values import clip, is_int, is_int_list, refuse
 
 HEALTH_PATH = "/healthcheck"
@@ -202,6 +203,14 @@ def parse_transfer_mode(answer: Any) -> str:
         if isinstance(mode, str):
             return mode
     raise refuse("a map with mp.supported_transfer_mode", answer)
+
+
+def parse_configuration(answer: Any) -> dict[str, Any]:
+    """Return what /config says the server was started with, without its secrets."""
+    if not isinstance(answer, dict):
+        raise refuse("a map", answer)
+    shown: dict[str, Any] = without_secrets(answer)
+    return shown
 
 
 def parse_status(answer: Any) -> ServerStatus:

@@ -15,6 +15,7 @@ from benchserver.refserver.faults.settings import PARAMS
 from benchserver.refserver.faults.table import FAULTS
 from benchserver.scenarios.baseline.checks import CHECKS
 from benchserver.scenarios.ping.checks import CHECKS as PING_CHECKS
+from benchserver.section import RECORD_KEYS, REPORT_KEYS
 from tests.rules import exceptions
 from tests.rules.documents import rows_under, wrong_places
 from tests.rules.imports import file_graph, rings, room_graph
@@ -162,6 +163,10 @@ def test_the_documents_name_every_fault_with_its_arguments() -> None:
 def test_the_documents_name_what_a_fault_may_be_told() -> None:
     rows = rows_of_documents("argument", "value")
     assert rows == {param.name: (param.expected,) for param in PARAMS.values()}
+
+
+def test_the_documents_name_every_key_of_a_json_report() -> None:
+    assert rows_of_documents("key", "what it holds").keys() == REPORT_KEYS | RECORD_KEYS
 
 
 def test_contributing_names_every_script() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from benchserver.scenarios.command import Command
 from shapespec import ShapeSpec, parse_shape_spec, pool_bytes
 
 if TYPE_CHECKING:
+    from benchserver.cli.record import Recorder
     from benchserver.cli.reports import Reports
     from benchserver.embedded import EmbeddedServer
     from benchserver.report.text import TextReporter
@@ -43,6 +45,7 @@ def play_scenario(command: Command[Any], ctx: click.Context, options: Mapping[st
     from benchserver.report.text import TextReporter, make_printer
 
     with open_reports(options["json"], options["junit"], ending) as reports:
+        recorder = _recorder() if reports.wanted else None
         output = Output(ending, to_stderr=reports.take_stdout)
         printer = make_printer(config.own.units, output.outlet)
         reporter = TextReporter(printer, command.wording(), quiet=options["quiet"])
@@ -50,10 +53,16 @@ def play_scenario(command: Command[Any], ctx: click.Context, options: Mapping[st
             with ending.undoing(reporter.restore):
                 for text in [*_variables_used(ctx), *overridden(config, options)]:
                     reporter.note(text)
-                return _run(config, Run(command, reporter, reports, output, ending))
+                return _run(config, Run(command, reporter, reports, output, ending, recorder))
         finally:
             reporter.close()
             output.trouble()
+
+
+def _recorder() -> Recorder:
+    from benchserver.cli.record import Recorder
+
+    return Recorder(["bench-server", *sys.argv[1:]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +74,18 @@ class Run:
     reports: Reports
     output: Output
     ending: Ending
+    recorder: Recorder | None
+    """None: no report is asked for."""
+
+    def watching(self, rpc_url: str) -> AbstractContextManager[None]:
+        """Look at what the record of a run says of its server, while this lasts."""
+        return nullcontext() if self.recorder is None else self.recorder.watching(rpc_url)
+
+    def recorded(self, result: RunResult) -> RunResult:
+        """Return the result with its record."""
+        if self.recorder is None:
+            return result
+        return self.recorder.completed(result, self.ending.seconds_left)
 
 
 def _run(config: RunConfig, run: Run) -> int:
@@ -84,7 +105,9 @@ def _run(config: RunConfig, run: Run) -> int:
         from benchserver.stage.process import run_to_end
 
         scenario = run.command.scenario(config.own)
-        return _tell(run_to_end(config, scenario, run.reporter, run.ending), run)
+        with run.watching(config.target.rpc_url):
+            result = run_to_end(config, scenario, run.reporter, run.ending)
+        return _tell(result, run)
 
 
 def _pointed_at(config: RunConfig, server: EmbeddedServer) -> RunConfig:
@@ -98,11 +121,12 @@ def _report_no_run(config: RunConfig, run: Run, error: FatalError) -> list[str]:
 
     ledger = run.command.scenario(config.own).traits.ledger()
     nothing = result_of_no_run(config, ledger, str(error), interrupted=run.ending.asked)
-    return run.reports.write(nothing)
+    return run.reports.write(run.recorded(nothing))
 
 
 def _tell(result: RunResult, run: Run) -> int:
     """Write reports and summary, so that what is said last equals the exit code; return that."""
+    result = run.recorded(result)
     run.reports.write(result)
     run.reporter.finish(result)
     return run.output.settled(result.exit_code, lambda trouble: run.reports.fail(result, trouble))

@@ -27,6 +27,11 @@ class Reports:
         self._reports = reports
         self.take_stdout = take_stdout
 
+    @property
+    def wanted(self) -> bool:
+        """Tell whether anything is written at all."""
+        return bool(self._reports)
+
     def write(self, result: RunResult) -> list[str]:
         """Write them all; what cannot be written fails the run, and is returned."""
         return deliver(result, self._reports)

@@ -102,6 +102,10 @@ class HttpApi:
         """Return the server's `supported_transfer_mode`."""
         return httpapi.parse_transfer_mode(await self._get(self.routes.config, MAX_CONFIG_BYTES))
 
+    async def configuration(self) -> dict[str, Any]:
+        """Return what the server was started with, without its secrets."""
+        return httpapi.parse_configuration(await self._get(self.routes.config, MAX_CONFIG_BYTES))
+
     async def checksums(
         self, *, block_ids: Sequence[int], blocks_per_chunk: int, instance_id: int
     ) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""CPU time that this process has used, and how many CPUs it may use."""
+"""CPU time that this process has used, how many CPUs it may use, and who else wants them."""
 
 from __future__ import annotations
 
@@ -38,3 +38,11 @@ def usable_cpus() -> float:
     allowed = float(len(os.sched_getaffinity(0)))
     quota = container_limits().cpus
     return allowed if quota is None else min(allowed, quota)
+
+
+def load_average() -> tuple[float, ...]:
+    """Return the load of the last 1, 5 and 15 minutes, or nothing if the system does not say."""
+    try:
+        return os.getloadavg()
+    except OSError:
+        return ()

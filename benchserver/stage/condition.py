@@ -6,8 +6,9 @@ API does not answer is judged by what it does alone, and that is said.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from benchserver.check.health import HEALTH, causes, explain, judge_health
 from benchserver.check.judging import evaluated
@@ -19,11 +20,15 @@ from benchserver.config.fits import check_against_l1
 from benchserver.config.target import Target
 from benchserver.errors import FatalError, one_line
 from benchserver.geometry import Geometry
+from benchserver.result import ServerAccount
 from benchserver.stage.audit import audit_residue
 from benchserver.tasks import OutOfTimeError, within
 from protocol.httpapi import ServerStatus
 
 _METRICS_WITHIN_S = 1.0
+_CONFIG_WITHIN_S = 0.5
+"""The end of a run that was interrupted has two seconds in all."""
+
 _EXPLAIN_WITHIN_S = 2.0
 """A sequence that failed is not held up for longer."""
 
@@ -48,6 +53,11 @@ class Condition:
         """What /status said before anything was registered, if it said anything."""
         self.audited = False
         """Whether what stays was looked for after all was ended."""
+        self.after: ServerStatus | None = None
+        """What it said last, when the run was over."""
+        self._configuration: Mapping[str, Any] | None = None
+        self._unread_configuration: str | None = None
+        """Why /config was asked for in vain; None: nobody asked."""
 
     async def look_before(
         self, chunk_tokens: int, geometry: Geometry | None, *, kv_ranks: int, at_once: int = 1
@@ -125,6 +135,7 @@ class Condition:
             )
         else:
             status = await self._read()
+        self.after = status
         if registered:
             return
         self.audited = True
@@ -134,6 +145,36 @@ class Condition:
         if self.before.health.said or status.health.said:
             await self._judge(status, "after")
             self._judged_after = True
+
+    async def read_configuration(self) -> None:
+        """Ask what the server was started with, for its account; a server without HTTP does not."""
+        if self.before is None:
+            return
+        self._unread_configuration = ""
+        try:
+            self._configuration = await within(self._http.configuration(), _CONFIG_WITHIN_S)
+        except API_ERRORS as error:
+            self._unread_configuration = one_line(error)
+        except OutOfTimeError:
+            self._unread_configuration = f"/config did not answer within {_CONFIG_WITHIN_S:g} s"
+
+    def account(self, why: str) -> ServerAccount:
+        """Return what is known of the server by what it said; `why` it was not asked at the end."""
+        if self.before is None:
+            return ServerAccount(unread="/status did not answer before the run")
+        unread = self._unread_configuration
+        return ServerAccount(
+            configuration=self._configuration,
+            unread=why if unread is None else unread,
+            l1_bytes=self.before.l1_bytes or None,
+            l1_used_before=self._used(self.before),
+            l1_used_after=self._used(self.after),
+        )
+
+    @staticmethod
+    def _used(status: ServerStatus | None) -> int | None:
+        """Return the bytes that lie in L1; a server that does not say how large it is says none."""
+        return status.l1_used if status is not None and status.l1_bytes else None
 
     async def _read(self) -> ServerStatus | None:
         """Return what /status says, or None if it does not answer."""

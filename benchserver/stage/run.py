@@ -33,7 +33,7 @@ from benchserver.errors import (
 from benchserver.geometry import Geometry
 from benchserver.limits import shortage
 from benchserver.reporter import Reporter
-from benchserver.result import RunResult, ServerFacts
+from benchserver.result import RunResult, ServerAccount, ServerFacts
 from benchserver.stage.audit import explain_missing
 from benchserver.stage.book import Book
 from benchserver.stage.connections import Connections
@@ -93,6 +93,7 @@ class Run:
         """What ended the work, if it did not end by itself."""
         self._interrupted = False
         self._server_silent = False
+        self._account = ServerAccount(unread="no server was met")
         traits, ranks = scenario.traits, 0 if config.engine is None else config.engine.tp_size
         self._workers = traits.clients * ranks
         self.threads = self._outside.threads(config.engine, self._workers * traits.in_flight)
@@ -246,6 +247,7 @@ class Run:
         )
         if opened.condition is not None:
             opened.condition.explain_missing(why)
+            self._account = opened.condition.account(why)
 
     async def _within_budget(self, cleaning: Coroutine[Any, Any, None]) -> None:
         """Clean up as long as there is time, which is less once the user asks us to stop."""
@@ -270,6 +272,8 @@ class Run:
         )
         await leaving.leave()
         self._server_silent = leaving.silent
+        if self._opened.condition is not None and not leaving.silent:
+            await self._opened.condition.read_configuration()
 
     async def _close_workforce(self) -> None:
         if self._opened.workforce is not None:
@@ -319,4 +323,6 @@ class Run:
             interrupted=self._interrupted,
             wall_ns=wall_ns,
             sections=book.sections(),
+            nonce=self._nonce.hex(),
+            account=self._account,
         )

@@ -36,7 +36,13 @@ def test_one_that_cannot_be_made_is_missing_and_takes_no_other_with_it() -> None
     def broken() -> Section:
         raise ZeroDivisionError("division\nby zero")
 
-    makers = [broken, lambda: section("a"), lambda: section("a"), lambda: section("verdict")]
+    makers = [
+        broken,
+        lambda: section("a"),
+        lambda: section("a"),
+        lambda: section("verdict"),
+        lambda: section("run"),
+    ]
     made, missing = make_sections(makers)
     assert [one.key for one in made] == ["a"]
     begin = "a part of the report could not be made, "
@@ -45,4 +51,5 @@ def test_one_that_cannot_be_made_is_missing_and_takes_no_other_with_it() -> None
         f"{begin}ZeroDivisionError: division by zero{end}",
         f"{begin}ValueError: 'a' is the key of two sections{end}",
         f"{begin}ValueError: 'verdict' is a key of every report{end}",
+        f"{begin}ValueError: 'run' is the key of the record of a run{end}",
     )

@@ -137,6 +137,18 @@ def test_a_version_that_is_refused(answer: Any) -> None:
         httpapi.parse_version(answer)
 
 
+def test_a_configuration_is_shown_without_its_secrets() -> None:
+    answer = {"mp": {"port": 5555}, "l2": [{"url": "redis://u:p@h:1", "api_key": "k"}]}
+    assert httpapi.parse_configuration(answer) == {
+        "mp": {"port": 5555},
+        "l2": [{"url": "redis://***@h:1", "api_key": "***"}],
+    }
+    refused: list[Any] = [None, [], "x", 1]
+    for wrong in refused:
+        with pytest.raises(RemoteProtocolError, match="a map"):
+            httpapi.parse_configuration(wrong)
+
+
 def test_the_transfer_mode() -> None:
     config = {"mp": {"supported_transfer_mode": "engine_driven", "port": 5555}, "http": {}}
     assert httpapi.parse_transfer_mode(config) == "engine_driven"

@@ -81,8 +81,11 @@ def test_an_embedded_server_that_does_not_start_is_reported(
 
     monkeypatch.setattr(embedded, "embedded_server", serve)
     assert_one_line(invoke("--embedded", "--json", "r.json"), 1, "it said nothing")
-    checks = json.loads((tmp_path / "r.json").read_text())["checks"]
-    assert checks["run"]["texts"] == ["the embedded server did not start: it said nothing"]
+    document = json.loads((tmp_path / "r.json").read_text())
+    texts = document["checks"]["run"]["texts"]
+    assert texts == ["the embedded server did not start: it said nothing"]
+    assert document["run"]["memory"]["server"] == "not known: no run was made"
+    assert document["environment"]["kernel"]
 
 
 def test_a_ping_that_cannot_begin_owes_nothing_that_only_workers_do(

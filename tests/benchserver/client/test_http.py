@@ -49,6 +49,13 @@ async def test_a_status_of_registrations_and_locks() -> None:
 
 
 @pytest.mark.asyncio
+async def test_the_configuration_comes_without_its_secrets() -> None:
+    content = answer(b'{"mp": {"port": 1}, "http": {"token": "hunter2"}}')
+    shown = {"mp": {"port": 1}, "http": {"token": "***"}}
+    assert await ask(content, HttpApi.configuration) == shown
+
+
+@pytest.mark.asyncio
 async def test_transfer_mode() -> None:
     content = answer(b'{"mp": {"supported_transfer_mode": "auto"}}')
     assert await ask(content, HttpApi.transfer_mode) == "auto"

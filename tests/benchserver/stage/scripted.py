@@ -69,6 +69,7 @@ class Server:
     version: str | Exception = "0.5.6"
     mode: str = "auto"
     status: ServerStatus | Exception = WELL
+    configuration: dict[str, Any] | Exception = field(default_factory=dict)
     clock: VirtualClock = field(default_factory=VirtualClock)
     registered: set[int] = field(default_factory=set)
     http_closed: int = 0
@@ -125,6 +126,9 @@ class ScriptedHttp:
 
     async def transfer_mode(self) -> str:
         return self._server.mode
+
+    async def configuration(self) -> dict[str, Any]:
+        return said(self._server.configuration)
 
     async def status(self) -> ServerStatus:
         instances = frozenset(self._server.registered)

@@ -18,6 +18,7 @@ from benchserver.clock import NS_PER_S, VirtualClock
 from benchserver.config.run import RunConfig
 from benchserver.errors import FatalError
 from benchserver.geometry import Geometry
+from benchserver.result import ServerAccount
 from benchserver.scenarios.baseline.checks import CHECKS, VISIBILITY
 from benchserver.stage.condition import Condition
 from protocol.health import Health
@@ -50,6 +51,7 @@ class Scripted:
     def __init__(self, *answers: ServerStatus | Exception) -> None:
         self.answers = list(answers)
         self.failed: dict[str, int] | Exception = {}
+        self.config: dict[str, Any] | Exception = {"mp": {"port": 1}}
         self.asked = 0
 
     async def status(self) -> ServerStatus:
@@ -58,6 +60,11 @@ class Scripted:
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+    async def configuration(self) -> dict[str, Any]:
+        if isinstance(self.config, Exception):
+            raise self.config
+        return self.config
 
     async def failures(self) -> dict[str, int]:
         if isinstance(self.failed, Exception):
@@ -265,3 +272,47 @@ async def test_what_cannot_be_asked_explains_nothing(make_config: MakeConfig) ->
     stage.http.failed = DOWN
     await stage.do(stage.condition.look_before(256, GEOMETRY, kv_ranks=1))
     assert await stage.do(stage.condition.explain(DROPPED, OURS)) == DROPPED
+
+
+# The server's account, for the record of a run
+
+
+@pytest.mark.asyncio
+async def test_an_account_has_the_configuration_and_what_lay_in_l1(make_config: MakeConfig) -> None:
+    before, after = replace(WELL, l1_bytes=1 << 30, l1_used=0), replace(WELL, l1_bytes=1, l1_used=9)
+    stage = Stage(make_config(), before, after)
+    await stage.do(
+        stage.condition.look_before(256, None, kv_ranks=1),
+        stage.condition.audit(frozenset(), registered=False),
+        stage.condition.read_configuration(),
+    )
+    assert stage.condition.account("too long") == ServerAccount(
+        configuration={"mp": {"port": 1}},
+        unread="",
+        l1_bytes=1 << 30,
+        l1_used_before=0,
+        l1_used_after=9,
+    )
+
+
+@pytest.mark.asyncio
+async def test_an_account_says_why_it_has_no_configuration(make_config: MakeConfig) -> None:
+    stage = Stage(make_config(), WELL)
+    await stage.do(stage.condition.look_before(256, None, kv_ranks=1))
+    assert stage.condition.account("too long") == ServerAccount(unread="too long")
+    stage.http.config = HttpFailedError("GET /config: HTTP 500")
+    await stage.do(stage.condition.read_configuration())
+    assert stage.condition.account("too long") == ServerAccount(unread="GET /config: HTTP 500")
+
+
+@pytest.mark.asyncio
+async def test_a_server_without_http_is_not_asked_for_its_configuration(
+    make_config: MakeConfig,
+) -> None:
+    stage = Stage(make_config(), DOWN)
+    stage.http.config = AssertionError("asked")
+    await stage.do(
+        stage.condition.look_before(256, None, kv_ranks=1), stage.condition.read_configuration()
+    )
+    unread = "/status did not answer before the run"
+    assert stage.condition.account("") == ServerAccount(unread=unread)

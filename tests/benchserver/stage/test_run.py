@@ -252,9 +252,11 @@ async def test_a_stop_before_the_last_look_at_what_stays_leaves_that_unproven(
 
 @pytest.mark.asyncio
 async def test_a_run_meets_registers_plays_and_leaves(make_config: MakeConfig) -> None:
-    server = Server()
+    server = Server(configuration={"mp": {}})
     one, notes = run_of(make_config(spec=SPEC, tp_size=2), Play(two_acts), server)
     result = await one.execute()
+    assert (result.account.configuration, result.account.unread) == ({"mp": {}}, "")
+    assert len(result.nonce) == 10
     assert (result.verdict, result.exit_code) == (Verdict.VALID, 0)
     assert (result.sequences_ok, result.interrupted) == (2, False)
     first, second = server.connections
@@ -319,6 +321,7 @@ async def test_an_error_of_the_scenario_ends_the_run_with_a_verdict(
     assert text in tally.texts[0]
     gone = isinstance(error, ServerGoneError)
     assert bool(server.registered) is gone
+    assert result.account.unread == ("the server was gone" if gone else "")
     if gone:
         assert result.ledger.tallies[RESIDUE].texts == [
             "what stays on the server is unknown: the server was gone"
