@@ -59,6 +59,8 @@ _CLEAN_UP_S = 20.0
 _INTERRUPTED_CLEAN_UP_S = 2.0
 """After Ctrl-C everything must be over within 3 s, whatever the server does."""
 
+_CUT_OFF = "cleaning up took too long, so what is still open on the server is unknown"
+
 _CLOSE_S = 2.0
 _INTERRUPTED_CLOSE_S = 0.3
 """How long pools may take to give their memory back: a device may never answer."""
@@ -232,13 +234,12 @@ class Run:
 
     async def _leave(self) -> None:
         """Leave the server as it was found; never takes longer than said."""
-        gone = isinstance(self._end, ServerGoneError)
-        if not gone:
-            await self._within_budget(self._clean_server())
+        opened, gone = self._opened, isinstance(self._end, ServerGoneError)
+        if not gone and not await self._within_budget(self._clean_server()) and opened.workforce:
+            self._book.ledger.add([unproven(REPLIES, f"at the end of the run: {_CUT_OFF}")])
         why = "cleaning up took too long"
         if gone or self._server_silent:
             why = "the server was gone" if gone else "the server did not answer"
-        opened = self._opened
         explain_missing(
             self._book.ledger,
             registered=opened.workforce is not None,
@@ -249,8 +250,11 @@ class Run:
             opened.condition.explain_missing(why)
             self._account = opened.condition.account(why)
 
-    async def _within_budget(self, cleaning: Coroutine[Any, Any, None]) -> None:
-        """Clean up as long as there is time, which is less once the user asks us to stop."""
+    async def _within_budget(self, cleaning: Coroutine[Any, Any, None]) -> bool:
+        """Clean up as long as there is time, which is less once the user asks us to stop.
+
+        Tells whether all was done.
+        """
         task = asyncio.ensure_future(cleaning)
         stopper = asyncio.ensure_future(self._stop.wait())
         try:
@@ -259,6 +263,7 @@ class Run:
                 await asyncio.wait({task}, timeout=_INTERRUPTED_CLEAN_UP_S)
             if task.done():
                 task.result()
+            return task.done()
         finally:
             await cancel_and_wait([task, stopper])
 

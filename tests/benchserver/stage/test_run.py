@@ -43,6 +43,7 @@ from benchserver.stage.pools import HostPools
 from benchserver.stage.run import Run
 from benchserver.stage.stage import Stage
 from benchserver.stage.traits import Omissions
+from benchserver.stage.workforce import Workforce
 from protocol.health import Health
 from protocol.httpapi import ServerStatus
 from protocol.messages import VOID, Reply
@@ -219,9 +220,35 @@ async def test_a_stop_that_comes_while_all_is_cleaned_up_shortens_that(
     assert result.ledger.tallies[RUN].verdict is Verdict.VALID
     (text,) = result.ledger.tallies[RESIDUE].texts
     assert text.endswith("cleaning up took too long")
+    (text,) = result.ledger.tallies[REPLIES].texts
+    assert text.startswith("at the end of the run: cleaning up took too long")
 
 
 # Over a scripted server, in virtual time
+
+
+@pytest.mark.asyncio
+async def test_a_clean_up_that_is_cut_off_is_never_quiet(
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without HTTP nobody else says so: a run passed whose workers may still be registered."""
+    monkeypatch.setattr(run_module, "_INTERRUPTED_CLEAN_UP_S", 0.1)
+    server, stop = Server(version=NO_HTTP, status=NO_HTTP), asyncio.Event()
+
+    async def hang(*_: object, **__: object) -> list[str]:
+        stop.set()
+        await asyncio.Event().wait()
+        return []
+
+    monkeypatch.setattr(Workforce, "unregister", hang)
+    config = make_config(spec=SPEC, server_release="0.5.6", needs_http=False)
+    one, _ = run_of(config, Play(two_acts), server, stop)
+    result = await asyncio.wait_for(one.execute(), 15)
+    assert (result.verdict, result.exit_code) == (Verdict.UNKNOWN, 1)
+    assert result.ledger.tallies[REPLIES].texts == [
+        "at the end of the run: cleaning up took too long, so what is still open on the server is "
+        "unknown"
+    ]
 
 
 @pytest.mark.asyncio
