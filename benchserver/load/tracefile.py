@@ -25,7 +25,7 @@ BLOCK_TOKENS = 512
 """Of each hash id."""
 
 MAX_LINES = 1_000_000
-"""Of a file.  All are looked at before the run, some 100,000 in a second."""
+"""Of a file.  All are looked at before the run, some 50,000 in a second."""
 
 MAX_INPUT_TOKENS = 1 << 22
 """Of a request: more than any model takes."""
