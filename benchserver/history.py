@@ -104,6 +104,19 @@ class TransferRecord(CallRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DroppedRecord(Step):
+    """Of `total` chunks that were stored, `missing` were not found in time.
+
+    The server's own counters account for `accounted` of these; `allowed`: the run may lose some.
+    """
+
+    missing: int
+    accounted: int
+    total: int
+    allowed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceRecord(Step):
     """What one rank's destination blocks and their neighbours hold after a RETRIEVE."""
 

@@ -23,6 +23,7 @@ from benchserver.errors import one_line, os_reason
 from benchserver.tasks import OutOfTimeError, within
 from protocol import httpapi
 from protocol.bounds import check_json
+from protocol.counters import Counters, read_counters
 from protocol.errors import RemoteProtocolError
 from protocol.httpapi import METRICS_PATH
 from protocol.metrics import read_failures
@@ -95,8 +96,15 @@ class HttpApi:
 
     async def failures(self) -> dict[str, int]:
         """Return the counters of /metrics that say why a store or a lookup failed."""
+        return read_failures(await self._metrics())
+
+    async def counters(self, model_name: str) -> Counters | None:
+        """Return how the chunks of a model fare, by /metrics; None: it tells of none."""
+        return read_counters(await self._metrics(), model_name)
+
+    async def _metrics(self) -> str:
         answer = await self._content("GET", METRICS_PATH, None, most_bytes=MAX_METRICS_BYTES)
-        return read_failures(answer.decode("utf-8", "replace"))
+        return answer.decode("utf-8", "replace")
 
     async def transfer_mode(self) -> str:
         """Return the server's `supported_transfer_mode`."""

@@ -23,6 +23,7 @@ from benchserver.geometry import Geometry
 from benchserver.result import ServerAccount
 from benchserver.stage.audit import audit_residue
 from benchserver.tasks import OutOfTimeError, within
+from protocol.counters import Counters
 from protocol.httpapi import ServerStatus
 
 _METRICS_WITHIN_S = 1.0
@@ -119,6 +120,15 @@ class Condition:
         except (*API_ERRORS, OutOfTimeError):
             return list(findings)
         return explain(findings, found)
+
+    async def counters(self, model_name: str) -> Counters | None:
+        """Return what /metrics counts of a model's chunks; None: it does not tell."""
+        if self.before is None:
+            return None
+        try:
+            return await within(self._http.counters(model_name), _METRICS_WITHIN_S)
+        except (*API_ERRORS, OutOfTimeError):
+            return None
 
     async def audit(self, ours: frozenset[int], *, registered: bool) -> None:
         """Judge what is left of ours; `registered`: our workers still are, and may be."""

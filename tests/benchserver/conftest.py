@@ -127,6 +127,7 @@ def _make_config(**changes: Any) -> RunConfig:
         "http_ca": "",
         "timeout_s": 10.0,
         "visible_within_s": 2.0,
+        "max_dropped": 0.0,
         "wait_ready_s": 0.0,
         "mode": "cpu",
         "cuda_ipc": "torch",

@@ -65,7 +65,6 @@ ROOM_RINGS: list[str] = []
 UNTESTED: list[str] = []
 DEAD_NAMES: list[str] = [
     "benchserver/environment/usage.py::cpu_times",
-    "benchserver/stage/book.py::Book.add_section",
     "benchserver/stats/backlog.py::Backlog",
     "benchserver/stats/timeline.py::Timeline",
     "benchserver/stats/timeline.py::Timeline.add_error",

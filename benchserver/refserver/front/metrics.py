@@ -96,6 +96,7 @@ def _cache(core: Core) -> Iterator[Metric]:
     yield _counter(
         "refused_reservations", "Stores for which L1 had no room", totals.refused_reservations
     )
+    yield _counter("refused_objects", "Chunk objects of those", totals.refused_objects)
     yield _counter(
         "expired_reservations",
         "Chunk objects whose store was never finished",
@@ -103,6 +104,9 @@ def _cache(core: Core) -> Iterator[Metric]:
     )
     yield _counter("lookup_chunks", "Chunks that lookups asked for", lookups.requested_chunks)
     yield _counter("lookup_hit_chunks", "Chunks that lookups found", lookups.hit_chunks)
+    size = core.config.chunk_size
+    yield _counter("lookup_tokens", "Their tokens", size * lookups.requested_chunks)
+    yield _counter("lookup_hit_tokens", "Tokens that were found", size * lookups.hit_chunks)
     counts = core.cache.counts(core.clock.now_ns())
     yield _gauge("objects", "Chunk objects in L1, reserved ones included", counts.objects)
     yield _gauge("l1_used_bytes", "Memory of L1 in use", counts.used_bytes)

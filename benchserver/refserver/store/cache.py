@@ -90,7 +90,7 @@ class Cache:
         if not offsets and may_wait and self._leaving and self._could_hold(sizes):
             return Reservation(slots=(), pending=True)
         if not offsets:
-            self._count(refused_reservations=1)
+            self._count(refused_reservations=1, refused_objects=len(wanted))
             return Reservation(slots=(), refused=True)
         deadline_ns = now_ns + self.policy.write_ttl_ns
         slots = [

@@ -24,7 +24,8 @@ class CacheTotals:
     stored: made visible, promotions from L2 included.  evicted: stored objects that went because
     room was needed.  cleared: stored objects that `clear` dropped.  deleted: dropped by `delete`,
     reserved ones too.  Nothing else ends a stored object.  refused: calls of `reserve` that found
-    no room.  expired: objects whose reservation ran out of time.
+    no room, and the objects that they were for.  expired: objects whose reservation ran out of
+    time.
     """
 
     stored_objects: int = 0
@@ -33,6 +34,7 @@ class CacheTotals:
     evicted_bytes: int = 0
     cleared_objects: int = 0
     refused_reservations: int = 0
+    refused_objects: int = 0
     expired_reservations: int = 0
     deleted_objects: int = 0
     read_objects: int = 0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from benchserver.check.content import CANARIES, CONTENT, SOURCE, canaries, content, source
 from benchserver.check.digests import DIGESTS, digests
+from benchserver.check.dropped import DROPPED, all_dropped, dropped
 from benchserver.check.judging import Judge
 from benchserver.check.sessions import SESSIONS, sessions
 from benchserver.check.transfers import RETRIEVE, STORE, retrieves, stores
@@ -60,6 +61,8 @@ def visibility(record: SequenceRecord) -> list[Finding]:
         return [unproven(VISIBILITY, _at(record, f"warm LOOKUP: {warm.reason}"))]
     if warm.hits >= warm.expected:
         return [passed(VISIBILITY)]
+    if all_dropped(record):
+        return [not_looked_at(VISIBILITY, _at(record, "what was dropped cannot be found"))]
     waited = f"after {warm.attempts} lookups in {warm.lag_ns / 1e6:.1f} ms"
     text = (
         f"stored chunks never became visible: warm LOOKUP {_counts(warm)} {waited}; the STORE was "
@@ -79,6 +82,8 @@ def warm_lookup(record: SequenceRecord) -> list[Finding]:
         return [unproven(WARM_LOOKUP, _at(record, f"warm LOOKUP: {warm.reason}"))]
     if warm.hits == warm.expected:
         return [passed(WARM_LOOKUP)]
+    if all_dropped(record):
+        return [not_looked_at(WARM_LOOKUP, _at(record, "what was dropped cannot be found"))]
     return [failed(WARM_LOOKUP, _at(record, f"warm LOOKUP {_counts(warm)}"))]
 
 
@@ -93,6 +98,7 @@ def _at(record: SequenceRecord, text: str) -> str:
 JUDGES: tuple[Judge[SequenceRecord], ...] = (
     (COLD_LOOKUP, cold_lookup),
     (STORE, stores),
+    (DROPPED, dropped),
     (VISIBILITY, visibility),
     (WARM_LOOKUP, warm_lookup),
     (RETRIEVE, retrieves),

@@ -24,6 +24,7 @@ class BaselineConfig:
     partial_every: int
     partial_skip: SkipUnit
     visible_within_s: float
+    max_dropped: float
 
     @property
     def turns(self) -> range:

@@ -77,6 +77,15 @@ BASELINE = Table(
             help="Seconds within which a store must be visible to LOOKUP.",
             replay=Replayed(place=33),
         ),
+        Option(
+            name="--max-dropped",
+            field="max_dropped",
+            kind=Number(0.0, 1.0),
+            default=0.0,
+            help="The share of stored chunks that the server may drop, if its own counters account "
+            "for them.",
+            replay=Replayed(place=34),
+        ),
     ),
 )
 

@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
+from benchserver.check.dropped import DroppedAccount
 from benchserver.client.keys import KeyMaker
 from benchserver.client.lookups import OpenRequest, next_poll_ns
 from benchserver.client.worker import Worker
@@ -28,6 +29,7 @@ from benchserver.clock import NS_PER_S
 from benchserver.errors import FatalError
 from benchserver.history import (
     CallRecord,
+    DroppedRecord,
     LookupRecord,
     Outcome,
     SequenceRecord,
@@ -64,6 +66,7 @@ class Setting:
     config: BaselineConfig
     prover: Prover
     past: deque[Candidate]
+    account: DroppedAccount
 
 
 class Passes:
@@ -75,6 +78,7 @@ class Passes:
         self._config = setting.config
         self._prover = setting.prover
         self._past = setting.past
+        self._account = setting.account
         self._work = work
         self._label = sequence_label(work.seq, work.aside)
         self._chunks = self._crew.geometry.chunks
@@ -210,7 +214,24 @@ class Passes:
             await clock.sleep_ns(min(wait_ns, deadline_ns - now_ns))
         step = replace(step, attempts=attempt, stored_ns=self._stored_ns)
         await self._answered([step])
+        await self._count_dropped(step)
         await self._retrieve_if_hit(request, step)
+
+    async def _count_dropped(self, step: LookupRecord) -> None:
+        """Count what was stored, and ask the server for what became of chunks that are missing."""
+        self._account.stored += self._chunks
+        missing = max(0, step.expected - step.hits)
+        if step.outcome is not Outcome.OK or not missing:
+            return
+        now = await self._stage.met.condition.counters(self._crew.engine.model_name)
+        self._record(
+            DroppedRecord(
+                missing=missing,
+                accounted=self._account.explain(missing, now),
+                total=self._chunks,
+                allowed=self._config.max_dropped > 0,
+            )
+        )
 
     async def _retrieve_if_hit(self, request: OpenRequest, step: LookupRecord) -> None:
         work = self._work

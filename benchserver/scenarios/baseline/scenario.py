@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from benchserver.check.content import SOURCE
 from benchserver.check.digests import DIGESTS
+from benchserver.check.dropped import DROPPED, DroppedAccount, all_dropped, dropped_of
 from benchserver.check.judging import judge
 from benchserver.check.transfers import STORE
-from benchserver.check.verdict import Check
+from benchserver.check.verdict import Check, Finding
 from benchserver.clock import NS_PER_S
 from benchserver.errors import FatalError
 from benchserver.history import SequenceRecord
@@ -17,6 +19,7 @@ from benchserver.scenarios.baseline.config import BaselineConfig
 from benchserver.scenarios.baseline.plan import PROBES, SKIPPED_TOKENS, Probing
 from benchserver.scenarios.baseline.probes import PARTIAL, PROBE_CHECKS, probes_made
 from benchserver.scenarios.baseline.series import RATES, SERIES, count
+from benchserver.scenarios.dropped import dropped_section
 from benchserver.stage.stage import Stage
 from benchserver.stage.traits import Omissions, Traits
 
@@ -66,7 +69,18 @@ class Baseline:
 
     async def play(self, stage: Stage) -> None:
         """Run one sequence after the other, and conclude each."""
-        sequences, setting = sequences_of(self._config, stage), setting_of(self._config, stage)
+        model_name = stage.crews[0].engine.model_name
+        account = DroppedAccount(await stage.met.condition.counters(model_name))
+        stage.book.add_section(partial(dropped_section, account))
+        try:
+            await self._play(stage, account)
+        finally:
+            if self._config.max_dropped:
+                stage.book.ledger.add([account.finding(self._config.max_dropped)])
+
+    async def _play(self, stage: Stage, account: DroppedAccount) -> None:
+        sequences = sequences_of(self._config, stage)
+        setting = setting_of(self._config, stage, account)
         for seq in self._config.turns:
             if seq > self._config.start:
                 await stage.clock.sleep_ns(int(self._config.interval_s * NS_PER_S))
@@ -74,12 +88,20 @@ class Baseline:
             count(records[0], stage.measures)
             await stage.conclude(
                 records[0].label,
-                [finding for record in records for finding in judge(record, JUDGES)],
+                [finding for record in records for finding in findings_on(record)],
                 probes=[probe for record in records for probe in probes_made(record)],
                 over=fatal is not None,
             )
             if fatal is not None:
                 raise fatal
+
+
+def findings_on(record: SequenceRecord) -> list[Finding]:
+    """Return every finding on a sequence; one that may be dropped owes nothing after that."""
+    found, lost = judge(record, JUDGES), dropped_of(record)
+    if lost is not None and lost.allowed and all_dropped(record):
+        return [finding for finding in found if not finding.follows]
+    return found
 
 
 async def run_sequence(
@@ -99,7 +121,7 @@ async def run_sequence(
     return [record, aside], fatal
 
 
-def setting_of(config: BaselineConfig, stage: Stage) -> Setting:
+def setting_of(config: BaselineConfig, stage: Stage, account: DroppedAccount) -> Setting:
     from collections import deque
 
     from benchserver.scenarios.baseline.passes import Setting
@@ -114,7 +136,12 @@ def setting_of(config: BaselineConfig, stage: Stage) -> Setting:
         geometry=crew.geometry,
     )
     return Setting(
-        stage=stage, crew=crew, config=config, prover=prover, past=deque(maxlen=_REMEMBERED)
+        stage=stage,
+        crew=crew,
+        config=config,
+        prover=prover,
+        past=deque(maxlen=_REMEMBERED),
+        account=account,
     )
 
 
@@ -156,6 +183,6 @@ def _skipped(config: BaselineConfig, stage: Stage) -> dict[Check, str]:
     elif not stage.crews[0].cross_check:
         skipped[DIGESTS] = "the server's digest API covers lmcache_driven workers alone"
     if config.expect_warm:
-        for check in (STORE, VISIBILITY, WARM_LOOKUP, SOURCE):
+        for check in (STORE, DROPPED, VISIBILITY, WARM_LOOKUP, SOURCE):
             skipped[check] = "--expect-warm stores nothing"
     return skipped

@@ -39,5 +39,5 @@ def test_without_workers_nothing_is_judged_that_only_they_do() -> None:
 def test_every_check_has_a_meaning_and_its_own_name() -> None:
     checks = (*CHECKS, *STAGE_CHECKS)
     assert all(check.meaning for check in checks)
-    assert len({check.name for check in checks}) == len(checks) == 18
+    assert len({check.name for check in checks}) == len(checks) == 19
     assert len({probe.name for probe in PROBES}) == len(PROBES) == 5

@@ -45,6 +45,7 @@ def test_every_option_reaches_the_run(runs: Runs) -> None:
         "server_release": "0.5.6",
         "timeout_s": 1.5,
         "visible_within_s": 0.0,
+        "max_dropped": 0.0,
         "wait_ready_s": 60.0,
         "http_token": "secret",
         "http_ca": "",

@@ -69,6 +69,7 @@ CONFIG = {
     "partial_every": 10,
     "partial_skip": "blocks",
     "visible_within_s": 2.0,
+    "max_dropped": 0.0,
     "cross_check": True,
 }
 

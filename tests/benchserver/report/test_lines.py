@@ -117,6 +117,7 @@ CHECK_ROWS = """\
 check             passed    failed  unproven
 cold_lookup            1         0         0
 store                  1         0         0
+dropped                1         0         0
 visibility             1         0         0
 warm_lookup            1         0         0
 retrieve               1         0         0

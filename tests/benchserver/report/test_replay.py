@@ -99,6 +99,7 @@ OTHER: dict[str, dict[str, Any]] = {
     "server_release": {"server_release": "0.5.6"},
     "timeout_s": {"timeout_s": 0.001},
     "visible_within_s": {"visible_within_s": 1e-05},
+    "max_dropped": {"max_dropped": 0.25},
     "wait_ready_s": {"wait_ready_s": 60.0},
     "mode": {"mode": "gpu", "partial_skip": "chunks"},
     "cuda_ipc": {"mode": "gpu", "partial_skip": "chunks", "cuda_ipc": "driver"},

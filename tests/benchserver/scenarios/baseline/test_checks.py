@@ -11,6 +11,7 @@ import pytest
 
 from benchserver.check.content import CANARIES, CONTENT, SOURCE
 from benchserver.check.digests import DIGESTS
+from benchserver.check.dropped import DROPPED
 from benchserver.check.judging import judge
 from benchserver.check.sessions import SESSIONS
 from benchserver.check.transfers import RETRIEVE, STORE
@@ -184,6 +185,7 @@ PER_SEQUENCE = {
     CONTENT: 2,
     SOURCE: 2,
     CANARIES: 2,
+    DROPPED: 1,
     DIGESTS: 4,
     SESSIONS: 1,
 }
@@ -204,6 +206,7 @@ PER_SEQUENCE = {
             {"expect_warm": True},
             {
                 STORE: 0,
+                DROPPED: 0,
                 VISIBILITY: 0,
                 WARM_LOOKUP: 0,
                 SOURCE: 0,

@@ -15,6 +15,7 @@ ASKED = BaselineConfig(
     interval_s=0.25,
     expect_warm=False,
     visible_within_s=4.5,
+    max_dropped=0.0,
     partial_every=6,
     partial_skip="chunks",
 )

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from benchserver.check.dropped import DroppedAccount
 from benchserver.check.judging import judge
 from benchserver.check.verdict import Finding, Verdict
 from benchserver.clock import NS_PER_MS, NS_PER_S
@@ -28,8 +29,10 @@ from benchserver.scenarios.baseline.checks import JUDGES
 from benchserver.scenarios.baseline.passes import Passes, Setting
 from benchserver.scenarios.baseline.plan import PROBES, REUSED_SOURCE, SKIPPED_TOKENS, Pass
 from benchserver.scenarios.baseline.probes import probes_made
-from benchserver.scenarios.baseline.scenario import sequences_of, setting_of
+from benchserver.scenarios.baseline.scenario import findings_on, sequences_of, setting_of
 from benchserver.scenarios.baseline.sequences import Sequences
+from benchserver.stage.condition import Condition
+from protocol.counters import Counters
 from protocol.keys import CacheKey
 from protocol.messages import TransferResult
 from protocol.ops import Op
@@ -40,7 +43,8 @@ REFUSED = TransferResult(event=b"", ok=False)
 
 
 def ready(played: Played) -> tuple[Sequences, Setting]:
-    return sequences_of(played.asked, played.stage), setting_of(played.asked, played.stage)
+    account = DroppedAccount(None)
+    return sequences_of(played.asked, played.stage), setting_of(played.asked, played.stage, account)
 
 
 async def run_one(played: Played, seq: int = 0) -> SequenceRecord:
@@ -219,6 +223,49 @@ async def test_a_store_that_never_becomes_visible_is_given_up_in_time(
     assert [f.check.name for f in bad(record) if not f.follows] == ["visibility", "warm_lookup"]
     assert 200 * NS_PER_MS <= played.clock.now_ns() < 300 * NS_PER_MS
     assert Op.RETRIEVE not in played.connection.ops
+
+
+@pytest.mark.parametrize(
+    ("max_dropped", "counted", "failing"),
+    [
+        (0.0, 2, ["dropped"]),
+        (0.0, 1, ["dropped", "visibility", "warm_lookup"]),
+        (0.0, 0, ["visibility", "warm_lookup"]),
+        (0.5, 2, []),
+        (0.5, 1, ["visibility", "warm_lookup"]),
+    ],
+)
+@pytest.mark.asyncio
+async def test_chunks_that_the_server_has_dropped_are_its_own_finding(
+    make_stage: MakeStage,
+    monkeypatch: pytest.MonkeyPatch,
+    max_dropped: float,
+    counted: int,
+    failing: list[str],
+) -> None:
+    """A server that counts what it dropped; what it does not account for fails as ever."""
+    played = make_stage(visible_within_s=0.2, max_dropped=max_dropped)
+    played.server.visible_after_ns = 3600 * NS_PER_S
+    tell_counters(monkeypatch, played, Counters(dropped_chunks=7 + counted))
+    account = DroppedAccount(Counters(dropped_chunks=7))
+    setting = setting_of(played.asked, played.stage, account)
+    sequences = sequences_of(played.asked, played.stage)
+    record, _ = await Passes(setting, sequences.plan(3)).run()
+    found = [f for f in findings_on(record) if f.verdict is not Verdict.VALID]
+    assert [f.check.name for f in found if not f.follows] == failing
+    if not failing:
+        assert found == [], "what may be dropped leaves nothing unproven"
+    assert (account.stored, account.dropped) == (2, counted)
+
+
+def tell_counters(monkeypatch: pytest.MonkeyPatch, played: Played, told: Counters) -> None:
+    """Let the server's /metrics say so."""
+
+    async def counters(_self: Condition, model_name: str) -> Counters:
+        assert model_name == played.stage.crews[0].engine.model_name
+        return told
+
+    monkeypatch.setattr(Condition, "counters", counters)
 
 
 @pytest.mark.asyncio

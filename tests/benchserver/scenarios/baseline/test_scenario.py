@@ -154,7 +154,7 @@ async def test_a_lost_connection_ends_it_after_the_sequence(make_stage: MakeStag
             {
                 "digests": "--no-http",
                 **dict.fromkeys(
-                    ("store", "visibility", "warm_lookup", "source"),
+                    ("store", "dropped", "visibility", "warm_lookup", "source"),
                     "--expect-warm stores nothing",
                 ),
             },
