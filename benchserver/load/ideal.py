@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-
-from benchserver.load.request import Request, chunk_ids
 
 MAX_REMEMBERED = 1 << 20
 """Chunks that the infinite cache surely remembers: so many different ones, the last asked for.
@@ -123,7 +121,6 @@ class Ideal:
     ) -> None:
         self.infinite = Tally(chunk_tokens)
         self.lru = Tally(chunk_tokens) if 1 <= lru_chunks <= MAX_LRU_CHUNKS else None
-        self._chunk_tokens = chunk_tokens
         self._lru_chunks = lru_chunks
         self._endless = InfiniteCache(remembered)
         self._bounded = LruCache(lru_chunks)
@@ -145,24 +142,16 @@ class Ideal:
         others = self._endless.remembered
         return f"at least: a chunk is remembered until {others} others were asked for"
 
-    def ask(self, request: Request, *, counted: bool = True) -> int:
+    def ask(self, chunks: Sequence[bytes], num_tokens: int, *, counted: bool = True) -> int:
         """Make a request, and return how many of its chunks an infinite cache would have.
 
-        One that is not `counted` only fills the caches, as a warm-up does.
+        `chunks` are the names of those that its `num_tokens` tokens fill.  One that is not
+        `counted` only fills the caches, as a warm-up does.
         """
-        names = chunk_ids(request, self._chunk_tokens)
-        hits = self._endless.ask(names)
-        lru_hits = self._bounded.ask(names) if self.lru is not None else 0
+        hits = self._endless.ask(chunks)
+        lru_hits = self._bounded.ask(chunks) if self.lru is not None else 0
         if counted:
-            self.infinite.add(request.num_tokens, hits)
+            self.infinite.add(num_tokens, hits)
             if self.lru is not None:
-                self.lru.add(request.num_tokens, lru_hits)
+                self.lru.add(num_tokens, lru_hits)
         return hits
-
-
-def ideal_hits(requests: Iterable[Request], chunk_tokens: int, lru_chunks: int = 0) -> Ideal:
-    """Return what both caches would have of some requests, made in their order."""
-    ideal = Ideal(chunk_tokens, lru_chunks)
-    for request in requests:
-        ideal.ask(request)
-    return ideal

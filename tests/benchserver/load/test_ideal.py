@@ -11,9 +11,9 @@ from benchserver.load.ideal import (
     InfiniteCache,
     LruCache,
     Tally,
-    ideal_hits,
 )
-from benchserver.load.request import Part, Request
+from benchserver.load.request import Part, Request, chunk_ids
+from tests.benchserver.load.hits import ideal_hits
 
 ASKED = st.lists(
     st.lists(st.integers(0, 8).map(lambda n: bytes([n]) * 16), max_size=12), max_size=30
@@ -106,6 +106,11 @@ def test_the_more_an_lru_holds_the_more_it_hits() -> None:
     assert hits[-2:] == [95 * 4, 95 * 4]  # all five documents fit
 
 
+def ask(ideal: Ideal, part: Part, *, counted: bool = True) -> int:
+    chunk_tokens = ideal.infinite.chunk_tokens
+    return ideal.ask(chunk_ids(request(0, part), chunk_tokens), part.count, counted=counted)
+
+
 def test_it_says_why_no_lru_is_counted() -> None:
     unknown, large, fits = Ideal(10, 0), Ideal(10, MAX_LRU_CHUNKS + 1), Ideal(10, MAX_LRU_CHUNKS)
     assert unknown.why_no_lru == "the server does not say how many chunks its L1 holds"
@@ -116,18 +121,18 @@ def test_it_says_why_no_lru_is_counted() -> None:
 
 def test_it_says_how_hits_are_to_be_read_once_it_forgets() -> None:
     ideal = Ideal(1, 0, remembered=8)
-    assert ideal.ask(request(0, Part("a", 5))) == 0
-    assert ideal.ask(request(1, Part("a", 6))) == 5
+    assert ask(ideal, Part("a", 5)) == 0
+    assert ask(ideal, Part("a", 6)) == 5
     assert ideal.bound == ""
-    ideal.ask(request(2, Part("b", 8)))
-    ideal.ask(request(3, Part("c", 8)))
+    ask(ideal, Part("b", 8))
+    ask(ideal, Part("c", 8))
     assert ideal.bound == "at least: a chunk is remembered until 8 others were asked for"
 
 
 def test_a_warm_up_fills_the_caches_and_is_not_counted() -> None:
     ideal = Ideal(10, 100)
-    assert ideal.ask(request(0, Part("a", 40)), counted=False) == 0
-    assert ideal.ask(request(1, Part("a", 40))) == 4
+    assert ask(ideal, Part("a", 40), counted=False) == 0
+    assert ask(ideal, Part("a", 40)) == 4
     expected = Tally(10, asked_chunks=4, asked_tokens=40, hit_chunks=4)
     assert ideal.infinite == ideal.lru == expected
 

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchserver.errors import UsageError
-from benchserver.load.ideal import ideal_hits
 from benchserver.load.request import Request
 from benchserver.load.tokens import Tokens
 from benchserver.load.workloads.parse import parse_workload
+from tests.benchserver.load.hits import ideal_hits
 from tests.benchserver.load.workloads.bound import first, holds, terms
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchserver.errors import UsageError
-from benchserver.load.ideal import ideal_hits
 from benchserver.load.workloads.parse import parse_workload
+from tests.benchserver.load.hits import ideal_hits
 from tests.benchserver.load.workloads.bound import first, holds, terms
 
 L1 = terms(num_tokens=64, chunk_tokens=16, chunk_bytes=1024, l1_bytes=64 * 1024)

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchserver.errors import UsageError
-from benchserver.load.ideal import ideal_hits
 from benchserver.load.workloads.parse import parse_workload
 from benchserver.load.workloads.prefixtree import shares
+from tests.benchserver.load.hits import ideal_hits
 from tests.benchserver.load.workloads.bound import first, holds, terms
 
 TEXT = "prefix-tree:branching=3,depth=2,own=20"

@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchserver.errors import FatalError, UsageError
-from benchserver.load.ideal import ideal_hits
 from benchserver.load.request import chunk_ids
 from benchserver.load.tokens import Tokens
 from benchserver.load.workloads.parse import parse_workload
+from tests.benchserver.load.hits import ideal_hits
 from tests.benchserver.load.workloads.bound import TRACE, first, holds, terms
 
 LINES = st.lists(
