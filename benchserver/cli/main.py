@@ -14,6 +14,7 @@ from benchserver.cli.group import OneLineGroup
 from benchserver.cli.scenario import play, scenario_command
 from benchserver.cli.selftest import selftest
 from benchserver.cli.serve import serve
+from benchserver.errors import UsageError
 from benchserver.scenarios.baseline.command import COMMAND as BASELINE
 from benchserver.scenarios.command import Command
 from benchserver.scenarios.ping.command import COMMAND as PING
@@ -29,7 +30,21 @@ from benchserver.scenarios.ping.command import COMMAND as PING
 @click.pass_context
 def cli(ctx: click.Context, /, **options: Any) -> int:
     """Run the baseline, unless there is a command."""
-    return 0 if ctx.invoked_subcommand is not None else play(BASELINE, ctx, options)
+    if ctx.invoked_subcommand is None:
+        return play(BASELINE, ctx, options)
+    _refuse_lost_options(ctx, ctx.invoked_subcommand)
+    return 0
+
+
+def _refuse_lost_options(ctx: click.Context, command: str) -> None:
+    """Refuse what stands before a command, which would not hear of it; --config is for all."""
+    for parameter in ctx.command.params:
+        option, source = parameter.opts[0], ctx.get_parameter_source(parameter.name or "")
+        if option != "--config" and source is click.core.ParameterSource.COMMANDLINE:
+            raise UsageError(
+                f"{option} stands before {command}, which does not hear of it there; write "
+                f"bench-server {command} {option}, if {command} has that option"
+            )
 
 
 SCENARIOS: tuple[Command[Any], ...] = (PING,)

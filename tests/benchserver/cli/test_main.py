@@ -160,3 +160,13 @@ def test_help_names_every_option() -> None:
 def test_every_option_has_a_help_text() -> None:
     for command in (cli, *cli.commands.values()):
         assert all(getattr(parameter, "help", "") for parameter in command.params)
+
+
+@pytest.mark.parametrize("command", ["ping", "serve", "selftest"])
+@pytest.mark.parametrize(
+    "given", [("--rpc-url", "tcp://h:1"), ("--json", "x"), ("--end", "1"), ("--quiet",)]
+)
+def test_an_option_before_a_command_is_not_lost(command: str, given: tuple[str, ...]) -> None:
+    """A ping went to localhost, whatever --rpc-url stood before it."""
+    ended = invoke(*given, command)
+    assert_one_line(ended, 2, f"{given[0]} stands before {command}, which does not hear of it")
