@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
@@ -56,8 +56,11 @@ _FAILED_HANDSHAKES = (
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )
+# Plain numbers: pyzmq's flags are enums, and each `|` of them takes longer than sending a frame.
 _WAIT = 0
 _DO_NOT_WAIT = int(zmq.NOBLOCK)
+_MORE = _DO_NOT_WAIT | int(zmq.SNDMORE)
+_POLLIN = int(zmq.POLLIN)
 
 
 class ZmqConnector:
@@ -114,6 +117,14 @@ class _Shared:
         self.turn_s = None
 
 
+class _Waiting(NamedTuple):
+    """A call that waits."""
+
+    future: asyncio.Future[Ending]
+    patience: Patience
+    budget_ns: int
+
+
 class ZmqConnection:
     """One DEALER socket; a ZmqConnector opens it."""
 
@@ -126,8 +137,9 @@ class ZmqConnection:
         self._session = ClientSession(dialect)
         self._ops: dict[int, Op] = {}
         self._early: dict[int, Ending] = {}
-        self._waiting: dict[int, asyncio.Future[Ending]] = {}
-        self._timers: dict[int, asyncio.TimerHandle] = {}
+        self._waiting: dict[int, _Waiting] = {}
+        self._alarm: asyncio.TimerHandle | None = None
+        """One for all that wait: most calls end long before it."""
         self._lost = 0
         self._greeted = False
         self._spoke_otherwise = False
@@ -190,32 +202,46 @@ class ZmqConnection:
         it: its answer then does not pay for a turn of the event loop, which costs as much as the
         answer itself.
         """
-        self._socket.send_multipart(frames, _DO_NOT_WAIT)
+        *more, last = frames
+        for frame in more:
+            self._socket.send(frame, _MORE)
+        self._socket.send(last, _DO_NOT_WAIT)
         # Sending may swallow the edge that announces a message, so it must be asked for.
-        self._drain(patient=quick and self._shared.under_way == 1)
+        if quick and self._shared.under_way == 1:
+            self._drain(patient=True)
+        elif self._has_come():
+            self._look_later()
 
     async def _wait(self, uid: int, budget_ns: int) -> Ending:
         future: asyncio.Future[Ending] = self._loop.create_future()
-        self._waiting[uid] = future
         patience = Patience(budget_ns / NS_PER_S, self._loop.time())
-        self._set_timer(uid, budget_ns, patience)
+        self._waiting[uid] = _Waiting(future, patience, budget_ns)
+        if self._alarm is None or patience.look_at_s < self._alarm.when():
+            self._set_alarm(patience.look_at_s)
         try:
             return await future
         finally:
-            self._timers.pop(uid).cancel()
             del self._waiting[uid]
 
-    def _set_timer(self, uid: int, budget_ns: int, patience: Patience) -> None:
-        self._timers[uid] = self._loop.call_at(
-            patience.look_at_s, self._expire, uid, budget_ns, patience
-        )
+    def _set_alarm(self, at_s: float) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = self._loop.call_at(at_s, self._look_at_deadlines)
 
-    def _expire(self, uid: int, budget_ns: int, patience: Patience) -> None:
-        if not patience.over(self._loop.time()):
-            self._set_timer(uid, budget_ns, patience)
-            return
-        reason = f"no answer within {budget_ns / NS_PER_S:g} s{patience.ours}"
-        self._settle(uid, NoAnswerError(self._ops[uid], reason, ours=bool(patience.ours)))
+    def _look_at_deadlines(self) -> None:
+        """End the calls whose time is over, and come again for the others."""
+        self._alarm, now_s = None, self._loop.time()
+        open_until_s = []
+        for uid, (future, patience, budget_ns) in self._waiting.items():
+            if future.done():
+                continue
+            if patience.look_at_s <= now_s and patience.over(now_s):
+                reason = f"no answer within {budget_ns / NS_PER_S:g} s{patience.ours}"
+                self._settle(uid, NoAnswerError(self._ops[uid], reason, ours=bool(patience.ours)))
+            else:
+                open_until_s.append(patience.look_at_s)
+        if open_until_s:
+            self._set_alarm(min(open_until_s))
 
     async def close(self) -> None:
         """End the loops and close the socket; waiting calls end as lost."""
@@ -225,6 +251,8 @@ class ZmqConnection:
         self._drain()
         self._lose("the connection was closed")
         self._closed = self._disconnected = True
+        if self._alarm is not None:
+            self._alarm.cancel()
         self._loop.remove_reader(self._socket.FD)
         self._loop.remove_reader(self._monitor.FD)
         self._socket.disable_monitor()
@@ -238,8 +266,9 @@ class ZmqConnection:
         is not announced again, so it is followed by another one, in a later turn of the loop.
         """
         until_s = self._loop.time() + _TURN_S
-        for _ in range(1 if patient else _TURN_MESSAGES):
-            if self._closed:
+        for taken in range(1 if patient else _TURN_MESSAGES):
+            # After the first there is mostly none, and to ask costs less than to be refused.
+            if self._closed or (taken == 1 and not self._has_come()):
                 return
             try:
                 frames = self._receive(_WAIT if patient else _DO_NOT_WAIT)
@@ -259,13 +288,17 @@ class ZmqConnection:
         """
         frames = self._frames
         for _ in range(_TURN_FRAMES):
-            frame = self._socket.recv(flags)
+            frame = self._socket.recv(flags, copy=False)
             if len(frames) <= MAX_REPLY_FRAMES:
-                frames.append(frame)
-            if not self._socket.getsockopt(zmq.RCVMORE):
+                frames.append(frame.bytes)
+            if not frame.more:
                 self._frames = []
                 return frames
         return None
+
+    def _has_come(self) -> bool:
+        """Tell whether there is a message, so that one that comes now announces itself."""
+        return bool(int(self._socket.getsockopt(zmq.EVENTS)) & _POLLIN)
 
     def _look_later(self) -> None:
         if not self._look_due:
@@ -287,11 +320,11 @@ class ZmqConnection:
             self._settle(event.uid, BadAnswerError(self._ops[event.uid], event.reason))
 
     def _settle(self, uid: int, ending: Ending) -> None:
-        future = self._waiting.get(uid)
-        if future is None:
+        waiting = self._waiting.get(uid)
+        if waiting is None:
             self._early[uid] = ending
-        elif not future.done():
-            future.set_result(ending)
+        elif not waiting.future.done():
+            waiting.future.set_result(ending)
 
     def _drain_monitor(self) -> None:
         for _ in range(_TURN_MESSAGES):

@@ -7,8 +7,9 @@ import itertools
 import struct
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -80,6 +81,45 @@ async def test_what_does_not_come_then_is_said_to_be_ours() -> None:
         assert late.withdrawn, "the server is not blamed for it"
 
 
+@pytest.mark.asyncio
+async def test_each_call_has_its_own_deadline_in_whatever_order_they_come() -> None:
+    """One alarm serves all that wait: the earliest deadline sets it, and the others remain."""
+    async with linked() as link:
+        patient = link.call(Op.NOOP)
+        uid, op = await link.peer.receive()
+        ended = list[int]()
+
+        async def ends(budget_ms: int) -> None:
+            with pytest.raises(NoAnswerError):
+                await link.client.call(Op.NOOP, timeout_ns=budget_ms * NS_PER_MS)
+            ended.append(budget_ms)
+
+        await asyncio.gather(*map(ends, (400, 50, 200, 100)))
+        assert ended == [50, 100, 200, 400]
+        for _ in ended:
+            await link.peer.receive()
+        assert not patient.done()
+        await link.peer.send(uid, op, OK)
+        assert (await patient).result == "OK"
+        link.assert_idle()
+
+
+@pytest.mark.asyncio
+async def test_the_alarm_of_a_call_that_has_ended_ends_no_other() -> None:
+    async with linked() as link:
+        first = link.call(Op.NOOP, timeout_ns=100 * NS_PER_MS)
+        await link.peer.send(*await link.peer.receive(), OK)
+        await first
+        second = link.call(Op.NOOP)
+        uid, op = await link.peer.receive()
+        with pytest.raises(NoAnswerError):
+            await link.client.call(Op.NOOP, timeout_ns=200 * NS_PER_MS)
+        assert not second.done()
+        await link.peer.receive()
+        await link.peer.send(uid, op, OK)
+        assert (await second).result == "OK"
+
+
 class Endless:
     """A socket that always has another message: a peer sends faster than anybody reads."""
 
@@ -89,19 +129,20 @@ class Endless:
         self._guard = guard
         self.taken = 0
 
-    def recv(self, flags: int = 0) -> bytes:
+    def recv(self, flags: int = 0, *, copy: bool = True) -> Any:
         self.taken += 1
         assert self.taken < self._guard, "it reads on and on"
-        return next(self._frames)
+        frame = next(self._frames)
+        return frame if copy else SimpleNamespace(bytes=frame, more=self.taken % self._size != 0)
 
     def getsockopt(self, option: int) -> int:
-        assert option == zmq.RCVMORE
-        return int(self.taken % self._size != 0)
+        assert option == zmq.EVENTS
+        return zmq.POLLIN
 
     def recv_multipart(self, flags: int = 0) -> list[bytes]:
         return [self.recv() for _ in range(self._size)]
 
-    def send_multipart(self, frames: Sequence[bytes], flags: int = 0) -> None:
+    def send(self, frame: bytes, flags: int = 0) -> None:
         pass
 
 
@@ -255,10 +296,9 @@ class Listening:
         self._socket = socket
         self.waits: list[bool] = []
 
-    def recv(self, flags: int) -> bytes:
+    def recv(self, flags: int, *, copy: bool) -> Any:
         self.waits.append(not flags & zmq.NOBLOCK)
-        frame: bytes = self._socket.recv(flags)
-        return frame
+        return self._socket.recv(flags, copy=copy)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._socket, name)
@@ -327,17 +367,18 @@ class Echo:
     def __init__(self) -> None:
         self._frames: list[bytes] = []
 
-    def send_multipart(self, frames: Sequence[bytes], flags: int = 0) -> None:
-        self._frames += [frames[0], frames[1], OK]
+    def send(self, frame: bytes, flags: int) -> None:
+        self._frames += [frame] if flags & zmq.SNDMORE else [frame, OK]
 
-    def recv(self, flags: int = 0) -> bytes:
+    def recv(self, flags: int = 0, *, copy: bool) -> Any:
         if not self._frames:
             raise zmq.Again
-        return self._frames.pop(0)
+        frame = self._frames.pop(0)
+        return SimpleNamespace(bytes=frame, more=bool(self._frames))
 
     def getsockopt(self, option: int) -> int:
-        assert option == zmq.RCVMORE
-        return int(bool(self._frames))
+        assert option == zmq.EVENTS
+        return zmq.POLLIN if self._frames else 0
 
 
 @pytest.mark.asyncio

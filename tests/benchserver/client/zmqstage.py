@@ -98,6 +98,5 @@ def entries(connection: ZmqConnection) -> int:
         connection._session.pending_count,
         len(connection._ops),
         len(connection._waiting),
-        len(connection._timers),
         len(connection._early),
     )
