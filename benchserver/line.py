@@ -23,8 +23,8 @@ class Wording:
     """How reports tell of a scenario's work.
 
     `describe` returns the line for a step of the unit that a label names, or None for a step that
-    has none.  `proven` is what is said of a unit in which nothing is wrong, `units` what its counts
-    count: "Sequences".
+    has none.  `proven` is what is said of a unit in which nothing is wrong, if anything is; `units`
+    what its counts count: "Sequences".
     """
 
     describe: Callable[[str, Step], Line | None]

@@ -18,6 +18,7 @@ UNMIRRORED: dict[str, str] = {
             "benchserver/options/target.py",
             "benchserver/refserver/options.py",
             "benchserver/scenarios/baseline/options.py",
+            "benchserver/scenarios/load/options.py",
             "benchserver/scenarios/ping/options.py",
             "benchserver/selftest/options.py",
         ),
@@ -50,6 +51,7 @@ UNMIRRORED: dict[str, str] = {
         (
             "benchserver/scenarios/command.py",
             "benchserver/scenarios/baseline/command.py",
+            "benchserver/scenarios/load/command.py",
             "benchserver/scenarios/ping/command.py",
         ),
         "what the command line makes a command of: tests/benchserver/cli runs it",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from benchserver.check.transfers import unanswered
 from benchserver.check.verdict import Check, Finding, failed, not_looked_at, passed
 from benchserver.history import EvidenceRecord, SequenceRecord, SourceRecord
 from benchserver.kv.evidence import Evidence, EvidenceKind, PageFault
@@ -13,23 +12,11 @@ CANARIES = Check("canaries", "no byte beside the destination blocks was written"
 
 
 def content(record: SequenceRecord) -> list[Finding]:
-    """Every reading rank's destination blocks match.
-
-    Where a RETRIEVE has no answer, nobody has said that the data is there: what differs proves
-    nothing.
-    """
-    late = unanswered(record)
+    """Every reading rank's destination blocks match."""
     return [
-        _still_awaited(record, rank)
-        if step and rank in late and step.content.kind is not EvidenceKind.MATCH
-        else _judge(record, CONTENT, rank, step.content if step else None)
+        _judge(record, CONTENT, rank, step.content if step else None)
         for rank, step in _by_rank(record)
     ]
-
-
-def _still_awaited(record: SequenceRecord, rank: int) -> Finding:
-    place = f"{record.label} rank={rank}"
-    return not_looked_at(CONTENT, f"{place}: RETRIEVE has no answer, its data may still come")
 
 
 def source(record: SequenceRecord) -> list[Finding]:

@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from benchserver.check.transfers import unanswered
-from benchserver.check.verdict import (
-    Check,
-    Finding,
-    Verdict,
-    failed,
-    not_looked_at,
-    passed,
-    unproven,
-)
+from benchserver.check.verdict import Check, Finding, failed, not_looked_at, passed, unproven
 from benchserver.history import DigestRecord, Outcome, SequenceRecord
 
 DIGESTS = Check("digests", "the server's digests equal ours, source and destination")
@@ -30,20 +21,7 @@ def digests(record: SequenceRecord) -> list[Finding]:
     sources = () if record.expect_warm or record.overwritten else record.writers
     wanted = [(rank, "source") for rank in sources]
     wanted += [(rank, "destination") for rank in record.readers]
-    found = [_judge(record, rank, leg, steps.get((rank, leg))) for rank, leg in wanted]
-    late = {(rank, "destination") for rank in unanswered(record)}
-    return [
-        _still_awaited(record, place[0])
-        if place in late and finding.verdict is Verdict.INVALID
-        else finding
-        for place, finding in zip(wanted, found, strict=True)
-    ]
-
-
-def _still_awaited(record: SequenceRecord, rank: int) -> Finding:
-    """The data may have come between the server's look and ours."""
-    place = f"{record.label} rank={rank}"
-    return not_looked_at(DIGESTS, f"{place}: RETRIEVE has no answer, its data may still come")
+    return [_judge(record, rank, leg, steps.get((rank, leg))) for rank, leg in wanted]
 
 
 def _judge(record: SequenceRecord, rank: int, leg: str, step: DigestRecord | None) -> Finding:

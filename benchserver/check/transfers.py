@@ -24,18 +24,6 @@ def retrieves(record: SequenceRecord) -> list[Finding]:
     return _judge(record, RETRIEVE, "RETRIEVE", record.readers)
 
 
-def unanswered(record: SequenceRecord) -> frozenset[int]:
-    """Return the ranks whose whole RETRIEVE has no answer: its data may still be on the way."""
-    return frozenset(
-        step.rank
-        for step in record.steps
-        if isinstance(step, TransferRecord)
-        and step.name == "RETRIEVE"
-        and not step.skip_tokens
-        and step.outcome is Outcome.UNKNOWN
-    )
-
-
 def _judge(
     record: SequenceRecord, check: Check, name: str, ranks: tuple[int, ...]
 ) -> list[Finding]:

@@ -17,6 +17,7 @@ from benchserver.cli.serve import serve
 from benchserver.errors import UsageError
 from benchserver.scenarios.baseline.command import COMMAND as BASELINE
 from benchserver.scenarios.command import Command
+from benchserver.scenarios.load.command import COMMAND as LOAD
 from benchserver.scenarios.ping.command import COMMAND as PING
 
 
@@ -47,7 +48,7 @@ def _refuse_lost_options(ctx: click.Context, command: str) -> None:
             )
 
 
-SCENARIOS: tuple[Command[Any], ...] = (PING,)
+SCENARIOS: tuple[Command[Any], ...] = (LOAD, PING)
 """Those with a command of their own."""
 
 for command in (*map(scenario_command, SCENARIOS), serve, selftest, breakeven):

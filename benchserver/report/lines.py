@@ -13,13 +13,13 @@ from benchserver.stats.latency import LatencySummary
 
 
 def verdict_on(label: str, findings: Sequence[Finding], *, proven: str) -> list[Line]:
-    """Return the verdict on a unit of work: one line if it is proven, else one a cause.
+    """Return the verdict on a unit of work: `proven` if nothing is wrong, else one line a cause.
 
     The same on several ranks is one line, and so is all that it did not come to.
     """
     bad = [finding for finding in findings if finding.verdict is not Verdict.VALID]
     if not bad:
-        return [Line(f"[{label}] {proven}", GOOD)]
+        return [Line(f"[{label}] {proven}", GOOD)] if proven else []
     causes = [finding for finding in bad if not finding.follows] or bad[:1]
     alike: dict[tuple[str, str], list[Finding]] = {}
     for finding in causes:

@@ -29,15 +29,9 @@ USED_ELSEWHERE: Mapping[str, str] = {
     "benchserver/refserver/tiers/tier.py::TierStats.written_bytes": "/status shows all fields",
     **dict.fromkeys(
         (
-            "benchserver/load/arrivals.py::parse_rate",
-            "benchserver/load/arrivals.py::planned_ns",
-            "benchserver/load/arrivals.py::steps_of",
             "benchserver/load/ideal.py::Ideal",
             "benchserver/load/ideal.py::Ideal.why_no_lru",
-            "benchserver/load/ideal.py::Tally.asked_chunks",
             "benchserver/load/request.py::Request.not_before_ns",
-            "benchserver/load/request.py::Request.think_ns",
-            "benchserver/load/workloads/parse.py::parse_workload",
             "benchserver/load/workloads/trace.py::MAX_SPEEDUP",
             "benchserver/load/workloads/trace.py::MIN_SPEEDUP",
         ),
@@ -63,12 +57,7 @@ WIDE_INTERFACES: Measured = {}
 RINGS: list[str] = []
 ROOM_RINGS: list[str] = []
 UNTESTED: list[str] = []
-DEAD_NAMES: list[str] = [
-    "benchserver/environment/usage.py::cpu_times",
-    "benchserver/stats/backlog.py::Backlog",
-    "benchserver/stats/timeline.py::Timeline",
-    "benchserver/stats/timeline.py::Timeline.add_error",
-]
+DEAD_NAMES: list[str] = []
 ASKED_KINDS: list[str] = []
 LOOPS_STARTED: Measured = {}
 WRONG_PLACES: list[str] = []

@@ -116,13 +116,8 @@ def _preallocate(fd: int, nbytes: int, cancel: threading.Event) -> None:
                 raise WorkCancelledError
             os.posix_fallocate(fd, start, min(_ALLOCATION_STEP_BYTES, nbytes - start))
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.ENOMEM):
+        if error.errno in (errno.ENOSPC, errno.ENOMEM, errno.EFBIG):
             raise _no_room(nbytes, free) from error
-        if error.errno == errno.EFBIG:
-            raise FatalError(
-                f"shared memory: cannot allocate {nbytes} bytes: {error.strerror}; see `ulimit "
-                "-f`, or use a smaller --kvcache-shape-spec"
-            ) from error
         raise FatalError(f"shared memory: cannot allocate {nbytes} bytes: {error}") from error
 
 

@@ -58,7 +58,7 @@ def visibility(record: SequenceRecord) -> list[Finding]:
     if warm is None:
         return [not_looked_at(VISIBILITY, _at(record, "the warm LOOKUP did not happen"))]
     if warm.outcome is not Outcome.OK:
-        return [unproven(VISIBILITY, _at(record, f"warm LOOKUP: {warm.reason}"))]
+        return [unproven(VISIBILITY, _at(record, f"the warm LOOKUP {warm.reason}"))]
     if warm.hits >= warm.expected:
         return [passed(VISIBILITY)]
     if all_dropped(record):

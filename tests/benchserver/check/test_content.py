@@ -16,14 +16,8 @@ from benchserver.check.content import (
     fault_text,
     source,
 )
-from benchserver.check.verdict import Verdict, failed, not_looked_at, passed
-from benchserver.history import (
-    EvidenceRecord,
-    Outcome,
-    SequenceRecord,
-    SourceRecord,
-    TransferRecord,
-)
+from benchserver.check.verdict import failed, not_looked_at, passed
+from benchserver.history import EvidenceRecord, SequenceRecord, SourceRecord
 from benchserver.kv.evidence import ABSENT, Evidence, EvidenceKind, PageFault, PageOwner
 
 GoodSequence = Callable[..., SequenceRecord]
@@ -105,35 +99,6 @@ def test_wrong_bytes_of_one_rank(
         ),
     ]
     assert canaries(record) == [passed(CANARIES)] * 2
-
-
-def unanswered(record: SequenceRecord, rank: int) -> SequenceRecord:
-    """Let a rank's RETRIEVE have no answer."""
-    steps = tuple(
-        replace(step, outcome=Outcome.UNKNOWN, reason="no answer within 1 s")
-        if isinstance(step, TransferRecord) and (step.name, step.rank) == ("RETRIEVE", rank)
-        else step
-        for step in record.steps
-    )
-    return replace(record, steps=steps)
-
-
-@pytest.mark.parametrize("kind", [EvidenceKind.MISMATCH, EvidenceKind.UNTOUCHED])
-def test_bytes_that_may_still_come_prove_nothing(
-    good_sequence: GoodSequence, kind: EvidenceKind
-) -> None:
-    """A slow server was said to have restored wrong bytes."""
-    record = with_evidence(unanswered(good_sequence(), 1), 1, seen=evidence(kind))
-    text = "seq=3 rank=1: RETRIEVE has no answer, its data may still come"
-    assert content(record) == [passed(CONTENT), not_looked_at(CONTENT, text)]
-    other = with_evidence(unanswered(good_sequence(), 1), 0, seen=evidence(kind))
-    assert [f.verdict for f in content(other)] == [Verdict.INVALID, Verdict.VALID]
-
-
-def test_no_answer_excuses_no_canary(good_sequence: GoodSequence) -> None:
-    beside = evidence(EvidenceKind.MISMATCH, CANARY)
-    record = with_evidence(unanswered(good_sequence(), 0), 0, beside=beside)
-    assert [f.verdict for f in canaries(record)] == [Verdict.INVALID, Verdict.VALID]
 
 
 def test_a_canary_that_was_written(good_sequence: GoodSequence) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchserver.check.transfers import RETRIEVE, STORE, retrieves, stores, unanswered
+from benchserver.check.transfers import RETRIEVE, STORE, retrieves, stores
 from benchserver.check.verdict import (
     Check,
     Finding,
@@ -90,14 +90,3 @@ def test_mla_has_one_writer_and_every_rank_reads(good_sequence: GoodSequence) ->
 
 def test_expect_warm_stores_nothing(good_sequence: GoodSequence) -> None:
     assert stores(good_sequence(expect_warm=True)) == []
-
-
-def test_a_retrieve_without_an_answer_is_awaited(good_sequence: GoodSequence) -> None:
-    assert unanswered(good_sequence()) == frozenset()
-    late = changed(good_sequence(), "RETRIEVE", 1, outcome=Outcome.UNKNOWN)
-    assert unanswered(late) == {1}
-    refused = changed(good_sequence(), "RETRIEVE", 1, outcome=Outcome.FAIL)
-    assert unanswered(refused) == frozenset()
-    part = changed(good_sequence(), "RETRIEVE", 1, outcome=Outcome.UNKNOWN, skip_tokens=16)
-    assert unanswered(part) == frozenset()
-    assert unanswered(changed(good_sequence(), "STORE", 1, outcome=Outcome.UNKNOWN)) == frozenset()

@@ -211,17 +211,10 @@ def test_room_in_the_memory_behind(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
             work(8193)
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.ENOMEM])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.ENOMEM, errno.EFBIG])
 def test_running_full_while_allocating(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     monkeypatch.setattr(os, "posix_fallocate", failing_with(number))
     with pytest.raises(FatalError, match=r"8192 bytes asked for, \d+ bytes free"):
-        SharedSegment(8192, threading.Event())
-
-
-def test_a_limit_of_our_own_is_not_a_full_file_system(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was told to enlarge /dev/shm."""
-    monkeypatch.setattr(os, "posix_fallocate", failing_with(errno.EFBIG))
-    with pytest.raises(FatalError, match=r"8192 bytes: File too large; see `ulimit -f`"):
         SharedSegment(8192, threading.Event())
 
 

@@ -158,7 +158,7 @@ def test_warm_lookups_without_an_answer(
 ) -> None:
     record = with_lookup(Pass.WARM, **NO_ANSWER)
     reason = "LOOKUP: no answer within 10 s"
-    assert visibility(record) == [unproven(VISIBILITY, f"seq=3: warm LOOKUP: {reason}")]
+    assert visibility(record) == [unproven(VISIBILITY, f"seq=3: the warm LOOKUP {reason}")]
     assert warm_lookup(record) == [unproven(WARM_LOOKUP, f"seq=3: warm LOOKUP: {reason}")]
     record = without(good_sequence(), Pass.WARM)
     text = "seq=3: the warm LOOKUP did not happen"

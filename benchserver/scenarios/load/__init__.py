@@ -1,0 +1,1 @@
+"""A load: requests as engines make them, from many clients at once, every hit proven."""

@@ -1,0 +1,105 @@
+"""What a load is judged by: what was stored is found, and every byte is right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from benchserver.check.content import CANARIES, CONTENT, fault_text
+from benchserver.check.judging import Judge
+from benchserver.check.sessions import SESSIONS
+from benchserver.check.transfers import RETRIEVE, STORE
+from benchserver.check.verdict import Check, Finding, failed, passed, unproven
+from benchserver.history import Outcome, TransferRecord
+from benchserver.kv.evidence import Evidence, EvidenceKind
+from benchserver.scenarios.load.records import Missing, RequestRecord
+
+HITS = Check(
+    "hits", "LOOKUP finds what this run stored, or the server says why not", explained=True
+)
+
+
+def hits(record: RequestRecord) -> list[Finding]:
+    """What was acknowledged is found; more than this run stored is judged by its bytes."""
+    lookup = record.lookup
+    if lookup.outcome is not Outcome.OK:
+        return [unproven(HITS, f"{record.label}: LOOKUP: {lookup.reason}")]
+    if record.missing is not Missing.UNEXPLAINED:
+        return [passed(HITS)]
+    return [
+        failed(
+            HITS,
+            f"{record.label}: LOOKUP hit {lookup.hits}/{lookup.total} chunks, expected "
+            f"{lookup.expected}/{lookup.total}: STORE of chunk {lookup.hits} was acknowledged, and "
+            "nothing that the server says explains that it is gone",
+        )
+    ]
+
+
+def retrieves(record: RequestRecord) -> list[Finding]:
+    """Every reading rank's RETRIEVE of what hit was answered, and accepted."""
+    return _transfers(record, RETRIEVE, record.retrieves)
+
+
+def stores(record: RequestRecord) -> list[Finding]:
+    """Every writing rank's STORE was answered, and accepted."""
+    return _transfers(record, STORE, record.stores)
+
+
+def _transfers(
+    record: RequestRecord, check: Check, steps: Sequence[TransferRecord]
+) -> list[Finding]:
+    return [_transfer(record, check, step) for step in steps]
+
+
+def _transfer(record: RequestRecord, check: Check, step: TransferRecord) -> Finding:
+    place = f"{record.label} rank={step.rank}: {step.name}"
+    if step.outcome is Outcome.UNKNOWN:
+        return unproven(check, f"{place}: {step.reason}")
+    if step.outcome is Outcome.FAIL:
+        return failed(check, f"{place}: {step.reason}")
+    return passed(check)
+
+
+def content(record: RequestRecord) -> list[Finding]:
+    """Every byte that was read is right."""
+    return [_seen(record, CONTENT, step.rank, step.content) for step in record.evidence]
+
+
+def canaries(record: RequestRecord) -> list[Finding]:
+    """No byte beside them was written."""
+    return [_seen(record, CANARIES, step.rank, step.canaries) for step in record.evidence]
+
+
+def _seen(record: RequestRecord, check: Check, rank: int, evidence: Evidence) -> Finding:
+    if evidence.kind is EvidenceKind.MATCH:
+        return passed(check)
+    place = f"{record.label} rank={rank}"
+    head = "CANARY OVERWRITTEN" if check is CANARIES else "CHECKSUM MISMATCH"
+    what = "untouched by RETRIEVE" if evidence.kind is EvidenceKind.UNTOUCHED else "wrong"
+    return failed(
+        check,
+        f"{place}: {head}, {evidence.bad_pages} of {evidence.pages} pages {what}: "
+        f"{fault_text(evidence.first)}",
+    )
+
+
+def sessions(record: RequestRecord) -> list[Finding]:
+    """Every lock was freed and the session ended, with an answer."""
+    bad = [step for step in record.ends if step.outcome is not Outcome.OK]
+    if not bad:
+        return [passed(SESSIONS)]
+    return [unproven(SESSIONS, f"{record.label}: {step.name}: {step.reason}") for step in bad]
+
+
+JUDGES: tuple[Judge[RequestRecord], ...] = (
+    (HITS, hits),
+    (RETRIEVE, retrieves),
+    (CONTENT, content),
+    (CANARIES, canaries),
+    (STORE, stores),
+    (SESSIONS, sessions),
+)
+"""What judges a request by which check, in the order of reports."""
+
+CHECKS = tuple(check for check, _ in JUDGES)
+"""Those of a load."""

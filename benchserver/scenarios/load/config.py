@@ -1,0 +1,105 @@
+"""What a load is asked: requests, their pace, their end, and how much of them is looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from benchserver.clock import NS_PER_S
+from benchserver.errors import UsageError, one_line
+from benchserver.load.arrivals import Spacing, Step, parse_rate, steps_of
+from benchserver.load.tokens import Draws
+from benchserver.load.workloads.parse import parse_workload
+
+if TYPE_CHECKING:
+    from benchserver.load.workloads.workload import Asked
+
+_SHOWN = 80
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadConfig:
+    """One load.  `rate` "": a closed loop.  None: not asked for."""
+
+    workload: str
+    clients: int
+    concurrency: int
+    rate: str
+    arrivals: Spacing
+    step_duration_s: float
+    duration_s: float | None
+    requests: int | None
+    warmup_s: float
+    prefill_tokens_per_s: float | None
+    verify: str
+    visible_within_s: float
+
+    @property
+    def units(self) -> int | None:
+        """Return how many requests there will be, if that was asked for."""
+        return self.requests
+
+    @property
+    def asked(self) -> Asked:
+        """Return the workload as it was asked for; UsageError if there is no such one."""
+        return parse_workload(self.workload)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Return the steps of an open loop's plan; none: a closed loop.  UsageError as above."""
+        if not self.rate:
+            return ()
+        return steps_of(parse_rate(self.rate), int(self.step_duration_s * NS_PER_S))
+
+    @property
+    def warmup_ns(self) -> int:
+        """Return how long the warm-up is."""
+        return int(self.warmup_s * NS_PER_S)
+
+    @property
+    def end_ns(self) -> int | None:
+        """Return when the last request may leave, from the start; None: no time says so."""
+        steps = self.steps
+        ramp_ns = steps[-1].end_ns if steps else None
+        if self.duration_s is None:
+            return ramp_ns
+        asked_ns = self.warmup_ns + int(self.duration_s * NS_PER_S)
+        return asked_ns if ramp_ns is None else min(asked_ns, ramp_ns)
+
+    @property
+    def verified_share(self) -> float:
+        """Return the share of hits that are looked at; UsageError if that is not said."""
+        return parse_verify(self.verify)
+
+    def prefill_ns(self, tokens: int) -> int:
+        """Return how long an engine computes so many tokens."""
+        per_s = self.prefill_tokens_per_s
+        return 0 if per_s is None else int(tokens / per_s * NS_PER_S)
+
+    def check(self) -> None:
+        """Raise UsageError for anything that cannot work."""
+        if self.duration_s is not None and self.requests is not None:
+            raise UsageError("--duration and --requests exclude each other: each says when to end")
+        _ = self.asked, self.steps, self.verified_share
+
+
+def parse_verify(text: str) -> float:
+    """Return the share of hits that `all`, `sample:P` or `off` looks at."""
+    if text in ("all", "off"):
+        return 1.0 if text == "all" else 0.0
+    word, _, number = text.partition(":")
+    try:
+        share = float(number)
+    except ValueError:
+        share = -1.0
+    if word != "sample" or not 0 < share <= 1:
+        raise UsageError(
+            f"--verify {one_line(text, _SHOWN) or 'is empty'}: expected all, off, or sample:P with "
+            "a share P of more than 0 and at most 1"
+        )
+    return share
+
+
+def verified(share: float, seed: int, number: int) -> bool:
+    """Tell whether request `number` is among those whose hits are looked at."""
+    return share >= 1 or (share > 0 and Draws.named(seed, "verify").share(number) < share)

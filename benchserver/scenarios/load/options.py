@@ -1,0 +1,119 @@
+"""The options of a load: what is asked, by how many, how fast, for how long, and what is proven."""
+
+from __future__ import annotations
+
+from benchserver.options.engine import ENGINE
+from benchserver.options.kinds import Choice, Number, Text, Whole
+from benchserver.options.option import Option, Replayed, Table
+from benchserver.options.output import OUTPUT
+from benchserver.options.target import MAX_SECONDS, TARGET
+
+MAX_CLIENTS = 1024
+MAX_CONCURRENCY = 1024
+MAX_REQUESTS = 1 << 40
+
+LOAD = Table(
+    "Load",
+    options=(
+        Option(
+            name="--workload",
+            field="workload",
+            kind=Text("WORKLOAD"),
+            default="shared-prefix:50",
+            help="What is asked: unique or shared-prefix:P (P per cent of the tokens in common).",
+            replay=Replayed(place=5, always=True),
+        ),
+        Option(
+            name="--clients",
+            field="clients",
+            kind=Whole(1, MAX_CLIENTS),
+            default=1,
+            help="Engines, each of --tp-size ranks with a pool and a connection a rank.",
+            replay=Replayed(place=30),
+        ),
+        Option(
+            name="--concurrency",
+            field="concurrency",
+            kind=Whole(1, MAX_CONCURRENCY),
+            default=2,
+            help="Requests that each client has under way at once, in leases of its pools.",
+            replay=Replayed(place=31),
+        ),
+        Option(
+            name="--rate",
+            field="rate",
+            kind=Text("R|FROM:TO:STEP"),
+            default="",
+            default_text="as fast as answers come",
+            help="Requests a second, whatever the server does, or a ramp of them.",
+            replay=Replayed(place=32),
+        ),
+        Option(
+            name="--arrivals",
+            field="arrivals",
+            kind=Choice(("poisson", "constant")),
+            default="poisson",
+            help="With --rate: as independent users make requests, or at equal distances.",
+            replay=Replayed(place=33),
+        ),
+        Option(
+            name="--step-duration",
+            field="step_duration_s",
+            kind=Number(0.1, MAX_SECONDS),
+            default=10.0,
+            help="Seconds of each step of a ramp.",
+            replay=Replayed(place=34),
+        ),
+        Option(
+            name="--duration",
+            field="duration_s",
+            kind=Number(0.1, MAX_SECONDS),
+            default_text="run until Ctrl-C, or to the end of --requests, the workload or the ramp",
+            help="Seconds in which requests are sent, behind the warm-up.",
+            replay=Replayed(place=35),
+        ),
+        Option(
+            name="--requests",
+            field="requests",
+            kind=Whole(1, MAX_REQUESTS),
+            default_text="as --duration",
+            help="Send so many requests, those of the warm-up among them.",
+            replay=Replayed(place=36),
+        ),
+        Option(
+            name="--warmup",
+            field="warmup_s",
+            kind=Number(0.0, MAX_SECONDS),
+            default=0.0,
+            help="Seconds at the beginning that are proven, and in no figure.",
+            replay=Replayed(place=37),
+        ),
+        Option(
+            name="--prefill-tokens-per-s",
+            field="prefill_tokens_per_s",
+            kind=Number(1.0, 1e12, "N"),
+            default_text="no pause",
+            help="Between RETRIEVE and STORE, wait as an engine does that computes so fast.",
+            replay=Replayed(place=38),
+        ),
+        Option(
+            name="--verify",
+            field="verify",
+            kind=Text("all|sample:P|off"),
+            default="all",
+            help="Look at every byte of all hits, of a share of them (0 to 1), or of none.",
+            replay=Replayed(place=39),
+        ),
+        Option(
+            name="--visible-within",
+            field="visible_within_s",
+            kind=Number(0.0, MAX_SECONDS),
+            default=2.0,
+            help="Seconds within which a store must be visible to LOOKUP.",
+            replay=Replayed(place=40),
+        ),
+    ),
+)
+
+TABLES = (TARGET, ENGINE, LOAD, OUTPUT)
+"""Those of `bench-server load`."""

@@ -1,0 +1,112 @@
+"""What happened in a load: one record a request."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from benchserver.history import (
+    EndRecord,
+    EvidenceRecord,
+    LookupRecord,
+    Outcome,
+    Step,
+    TransferRecord,
+)
+
+
+class Missing(enum.Enum):
+    """Why a chunk that was stored is not found."""
+
+    NOTHING = "nothing is missing"
+    NOT_VISIBLE = "stored less than --visible-within before"
+    DROPPED = "dropped by the server, by its own counters"
+    EVICTED = "evicted by the server, by its own counters"
+    UNEXPLAINED = "nothing explains it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clocking:
+    """When a request was planned, when it could have been sent, when it was, and when it ended.
+
+    It can be sent from `free_ns` on: when the server had given back what it needs.  `service_ns`
+    is what its calls took, one after the other.
+    """
+
+    planned_ns: int
+    free_ns: int
+    sent_ns: int
+    ended_ns: int
+    service_ns: int
+
+    @property
+    def response_ns(self) -> int:
+        """Return how long after its plan it ended."""
+        return self.ended_ns - self.planned_ns
+
+    @property
+    def lag_ns(self) -> int:
+        """Return how much later than it could have been it was sent: our own doing."""
+        return self.sent_ns - max(self.planned_ns, self.free_ns)
+
+    @property
+    def queued_ns(self) -> int:
+        """Return how long it waited for what the server had not given back."""
+        return max(0, self.free_ns - self.planned_ns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRecord:
+    """One request of a client, with its steps.
+
+    `tokens` and `chunks` are what it asked for, `possible` how many first chunks this run may have
+    stored.  `missing` says why fewer were hit than it must find.  `looked_at`: its hits were to be
+    verified.
+    """
+
+    number: int
+    client: int
+    tokens: int
+    chunks: int
+    possible: int
+    missing: Missing
+    looked_at: bool
+    warmup: bool
+    lookup: LookupRecord
+    retrieves: tuple[TransferRecord, ...]
+    stores: tuple[TransferRecord, ...]
+    ends: tuple[EndRecord, ...]
+    evidence: tuple[EvidenceRecord, ...]
+    clocking: Clocking
+
+    @property
+    def label(self) -> str:
+        """Return what lines call it."""
+        return request_label(self.number, self.client)
+
+    @property
+    def delivered(self) -> bool:
+        """Tell whether every rank got what LOOKUP had promised."""
+        return bool(self.retrieves) and all(step.outcome is Outcome.OK for step in self.retrieves)
+
+    @property
+    def answered(self) -> bool:
+        """Tell whether every call was answered, and said yes."""
+        steps = (self.lookup, *self.retrieves, *self.stores, *self.ends)
+        return all(step.outcome is Outcome.OK for step in steps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressRecord(Step):
+    """How far a load has come: since its start, and in the last `interval_s`."""
+
+    at_s: float
+    done: int
+    failed: int
+    per_s: float
+    interval_s: float
+
+
+def request_label(number: int, client: int) -> str:
+    """Return what lines call a request."""
+    return f"request={number} client={client}"

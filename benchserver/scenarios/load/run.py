@@ -1,0 +1,213 @@
+"""One load from its first request to its last: leases that take what is next, and who looks on.
+
+Each lease is a loop of its own: it takes the next request, makes its blocks ready, waits until it
+is due, sends it, looks at its bytes.  So there is no task for a request that is yet to come, and
+what is asked for in the future costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from benchserver.check.judging import judge
+from benchserver.check.verdict import worst
+from benchserver.clock import NS_PER_S
+from benchserver.environment.usage import CpuTimes, cpu_times, usable_cpus
+from benchserver.load.tokens import Tokens
+from benchserver.scenarios.load.checks import JUDGES
+from benchserver.scenarios.load.config import LoadConfig
+from benchserver.scenarios.load.exchange import Exchange, Setting
+from benchserver.scenarios.load.lease import Lease
+from benchserver.scenarios.load.model import Stored
+from benchserver.scenarios.load.plan import Arrival, Plan, Turns
+from benchserver.scenarios.load.records import ProgressRecord, RequestRecord
+from benchserver.scenarios.load.series import LAG, QUEUED, SERVICE, count
+from benchserver.scenarios.load.totals import Totals
+from benchserver.scenarios.load.work import Drawing
+from benchserver.stage.stage import Stage
+from benchserver.stats.backlog import Backlog, BacklogSample
+from benchserver.stats.limit import Evidence, Measurement, OpenLoop
+from benchserver.stats.limit import judge as judge_limit
+from benchserver.tasks import gather_all, run_beside
+
+_LOOK_EVERY_NS = NS_PER_S // 4
+_TELL_EVERY = 20
+"""A line on how far it has come: every so many looks."""
+
+
+class LoadRun:
+    """One load on one stage."""
+
+    def __init__(self, config: LoadConfig, stage: Stage, plan: Plan) -> None:
+        self._config = config
+        self._stage = stage
+        self._plan = plan
+        self._turns = Turns()
+        self._setting = Setting(stage=stage, config=config, stored=Stored())
+        crew = stage.crews[0]
+        self._drawing = Drawing(
+            tokens=Tokens(crew.engine.seed),
+            geometry=crew.geometry,
+            content_root=crew.content_root,
+        )
+        self._leases = [
+            Lease(stage, crew, number=number, leases=config.concurrency)
+            for number in range(config.concurrency)
+            for crew in stage.crews
+        ]
+        self.start_ns = stage.clock.now_ns()
+        self.totals = Totals(begin_ns=self.start_ns + config.warmup_ns)
+        self._backlog = Backlog()
+        self._sent = 0
+        self._sent_warm = 0
+        self._under_way = 0
+        self._cpu_begin: CpuTimes | None = None
+        self._cpu_end: CpuTimes | None = None
+
+    async def play(self) -> None:
+        """Send all requests, and look on meanwhile."""
+        try:
+            await run_beside(gather_all(self._serve(lease) for lease in self._leases), self._look())
+        finally:
+            self._cpu_end = cpu_times()
+
+    @property
+    def now_ns(self) -> int:
+        """Return the time since the start."""
+        return self._stage.clock.now_ns() - self.start_ns
+
+    # A lease
+
+    async def _serve(self, lease: Lease) -> None:
+        """Take one request after the other, as long as there are some."""
+        while (arrival := self._plan.take(self.now_ns)) is not None:
+            self._turns.begin(arrival.request.number)
+            try:
+                record = await self._send(lease, arrival)
+            finally:
+                self._turns.end(arrival.request.number, self._stage.clock.now_ns())
+            if record is not None:
+                await self._conclude(record)
+
+    async def _send(self, lease: Lease, arrival: Arrival) -> RequestRecord | None:
+        """Make a request at its time; None if it is too late for it."""
+        clock = self._stage.clock
+        follows_ns = await self._turns.ready_ns(arrival.request)
+        work = self._drawing.work(arrival.request)
+        if not work.ids:
+            self.totals.too_short += 1
+            return None
+        exchange = Exchange(self._setting, lease, work)
+        ready_ns = await exchange.prepare()
+        planned_ns = max(ready_ns, follows_ns)
+        if arrival.due_ns is not None:
+            planned_ns = self.start_ns + arrival.due_ns
+        if (wait_ns := max(planned_ns, follows_ns) - clock.now_ns()) > 0:
+            await clock.sleep_ns(wait_ns)
+        if self._plan.over(self.now_ns):
+            return None
+        warmup = planned_ns < self.totals.begin_ns
+        self._sent += 1
+        self._sent_warm += warmup
+        self._under_way += 1
+        try:
+            return await exchange.run(planned_ns, warmup=warmup)
+        finally:
+            self._under_way -= 1
+
+    async def _conclude(self, record: RequestRecord) -> None:
+        findings = judge(record, JUDGES)
+        self.totals.count(record, worst(findings))
+        count(record, self._stage.measures)
+        await self._stage.conclude(record.label, findings)
+
+    # Looking on
+
+    async def _look(self) -> NoReturn:
+        looks, told = 0, 0
+        while True:
+            await self._stage.clock.sleep_ns(_LOOK_EVERY_NS)
+            self._look_once()
+            looks += 1
+            if looks % _TELL_EVERY == 0:
+                told = self._tell(told)
+
+    def _look_once(self) -> None:
+        if self.now_ns < self._config.warmup_ns:
+            return
+        if self._cpu_begin is None:
+            self._cpu_begin = cpu_times()
+        if self._plan.is_open and not self._plan.over(self.now_ns):
+            self._backlog.add(
+                BacklogSample(
+                    at_s=self.now_ns / NS_PER_S,
+                    waiting=self.waiting,
+                    in_use=self._under_way,
+                    leases=len(self._leases),
+                )
+            )
+
+    def _tell(self, told: int) -> int:
+        done, interval_s = self.totals.done + self.totals.warmup, _LOOK_EVERY_NS * _TELL_EVERY
+        step = ProgressRecord(
+            at_s=self.now_ns / NS_PER_S,
+            done=done,
+            failed=self.totals.failed,
+            per_s=(done - told) / (interval_s / NS_PER_S),
+            interval_s=interval_s / NS_PER_S,
+        )
+        self._stage.emit("load", step)
+        return done
+
+    # What came of it
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether requests are planned, whatever the server does."""
+        return self._plan.is_open
+
+    @property
+    def waiting(self) -> int:
+        """Return how many requests of an open loop are due and not sent."""
+        gone = self._sent + self.totals.too_short
+        return max(0, self._plan.due(self.now_ns) - gone) if self._plan.is_open else 0
+
+    @property
+    def planned(self) -> int:
+        """Return how many requests behind the warm-up were due, or, in a closed loop, sent."""
+        return self._sent + self.waiting - self._sent_warm
+
+    @property
+    def duration_s(self) -> float:
+        """Return the time behind the warm-up in which requests were sent, and answered."""
+        last_ns = self.totals.last_ns - self.totals.begin_ns
+        end_ns = self._config.end_ns
+        asked_ns = 0 if end_ns is None else end_ns - self._config.warmup_ns
+        return max(0, last_ns, min(asked_ns, self.now_ns)) / NS_PER_S
+
+    def measurement(self) -> Measurement:
+        """Return which side was the limit."""
+        latencies, begin = self._stage.measures.latencies, self._cpu_begin
+        used = (self._cpu_end or cpu_times()).since(begin) if begin else None
+        return judge_limit(
+            Evidence(
+                lag=latencies[LAG].summary(),
+                service=latencies[SERVICE].summary(),
+                wall_s=0.0 if used is None else used.wall_s,
+                loop_cpu_s=0.0 if used is None else used.thread_s,
+                process_cpu_s=0.0 if used is None else used.process_s,
+                usable_cpus=usable_cpus(),
+                plan=self._open_loop() if self._plan.is_open else None,
+            )
+        )
+
+    def _open_loop(self) -> OpenLoop:
+        span_s = self.duration_s
+        return OpenLoop(
+            planned=self.planned,
+            span_s=span_s,
+            waiting=self.waiting,
+            achieved_per_s=self.totals.done / span_s if span_s else 0.0,
+            samples=self._backlog.samples,
+            queued=self._stage.measures.latencies[QUEUED].summary(),
+        )

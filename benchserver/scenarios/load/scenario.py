@@ -1,0 +1,112 @@
+"""The load as a scenario: what it brings, what it leaves out, and how it is set up on a stage."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from benchserver.check.content import CANARIES, CONTENT
+from benchserver.check.transfers import RETRIEVE, STORE
+from benchserver.load.arrivals import planned_ns
+from benchserver.load.workloads.workload import Terms, Workload
+from benchserver.scenarios.load.checks import CHECKS
+from benchserver.scenarios.load.config import LoadConfig
+from benchserver.scenarios.load.series import RATES, SERIES
+from benchserver.stage.stage import Stage
+from benchserver.stage.traits import Omissions, Traits
+
+if TYPE_CHECKING:
+    from benchserver.scenarios.load.plan import Plan
+
+_FIRST_TURNS = range(2)
+"""Of each lease: their blocks are written before the first request."""
+
+
+class Load:
+    """Requests as engines make them, from many clients at once."""
+
+    def __init__(self, config: LoadConfig) -> None:
+        self._config = config
+
+    @property
+    def traits(self) -> Traits:
+        """Return what is known of it before anything is sent."""
+        return Traits(
+            name="load",
+            unit="request",
+            checks=CHECKS,
+            series=SERIES,
+            rates=RATES,
+            clients=self._config.clients,
+            in_flight=self._config.concurrency,
+            turns=_FIRST_TURNS,
+        )
+
+    def omissions(self, stage: Stage) -> Omissions:
+        """Return the checks that this run leaves out, and why."""
+        share = self._config.verified_share
+        if share == 0:
+            return Omissions(checks=dict.fromkeys((CONTENT, CANARIES), "--verify off"))
+        if share < 1:
+            reason = f"--verify {self._config.verify}: a share of all hits"
+            return Omissions(checks=dict.fromkeys((CONTENT, CANARIES), reason))
+        return Omissions()
+
+    async def play(self, stage: Stage) -> None:
+        """Send all requests, and conclude each."""
+        # Loaded here: the first call does not wait for numpy.
+        from benchserver.scenarios.load.run import LoadRun
+        from benchserver.scenarios.load.section import section_of
+
+        workload = bound(self._config, stage)
+        run = LoadRun(self._config, stage, plan_of(self._config, stage, workload))
+        chunk_tokens = stage.crews[0].geometry.chunk_tokens
+        stage.book.add_section(
+            partial(section_of, self._config, run, workload.describe(), chunk_tokens)
+        )
+        try:
+            await run.play()
+        finally:
+            _leave_out_what_never_came(stage)
+
+
+def bound(config: LoadConfig, stage: Stage) -> Workload:
+    """Return the workload on this stage."""
+    crew, before = stage.crews[0], stage.met.condition.before
+    return config.asked.bind(
+        Terms(
+            seed=crew.engine.seed,
+            num_tokens=crew.geometry.num_tokens,
+            in_flight=config.clients * config.concurrency,
+            chunk_tokens=crew.geometry.chunk_tokens,
+            chunk_bytes=crew.geometry.chunk_bytes * crew.engine.world_size,
+            l1_bytes=0 if before is None else before.l1_bytes,
+        )
+    )
+
+
+def plan_of(config: LoadConfig, stage: Stage, workload: Workload) -> Plan:
+    """Return the plan of all requests."""
+    from benchserver.scenarios.load.plan import Plan
+
+    steps, seed = config.steps, stage.crews[0].engine.seed
+    return Plan(
+        workload.requests(),
+        partial(planned_ns, steps, config.arrivals, seed) if steps else None,
+        most=config.requests,
+        end_ns=config.end_ns,
+    )
+
+
+def _leave_out_what_never_came(stage: Stage) -> None:
+    """Say why checks found nothing: who hits nothing reads nothing, who hits all stores nothing."""
+    tallies = stage.book.ledger.tallies
+    for check, reason in (
+        (RETRIEVE, "no LOOKUP hit anything, so nothing was retrieved"),
+        (CONTENT, "nothing was retrieved"),
+        (CANARIES, "nothing was retrieved"),
+        (STORE, "every LOOKUP hit everything, so nothing was stored"),
+    ):
+        tally = tallies[check]
+        if not tally.spoken and not tally.skipped and stage.book.concluded:
+            stage.book.ledger.skip(check, reason)

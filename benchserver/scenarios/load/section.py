@@ -1,0 +1,134 @@
+"""A load's part of the reports: what was asked, what was hit, and what the figures are worth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from benchserver.line import BAD, Line
+from benchserver.scenarios.load.config import LoadConfig
+from benchserver.scenarios.load.records import Missing
+from benchserver.scenarios.load.run import LoadRun
+from benchserver.scenarios.load.totals import Totals
+from benchserver.section import Section
+from benchserver.stats.limit import Measurement
+
+
+def section_of(config: LoadConfig, run: LoadRun, described: str, chunk_tokens: int) -> Section:
+    """Return the section of a run, as far as it has come."""
+    document = document_of(config, run, chunk_tokens)
+    measurement = run.measurement()
+    return Section(
+        key="load",
+        title="Load",
+        lines=tuple(_lines(config, run, described, measurement)),
+        document={**document, "measurement": asdict(measurement)},
+    )
+
+
+def document_of(config: LoadConfig, run: LoadRun, chunk_tokens: int) -> Mapping[str, Any]:
+    """Return what programs read of a load."""
+    totals, duration_s = run.totals, run.duration_s
+    return {
+        "workload": config.workload,
+        "loop": "open" if run.is_open else "closed",
+        "clients": config.clients,
+        "concurrency": config.concurrency,
+        "rate_asked_per_s": run.planned / duration_s if run.is_open and duration_s else None,
+        "rate_achieved_per_s": _per_s(totals.done, duration_s),
+        "requests": {
+            "planned": run.planned,
+            "done": totals.done,
+            "failed": totals.failed,
+            "unfinished": max(0, run.planned - totals.done),
+            "warmup": totals.warmup,
+            "too_short": totals.too_short,
+        },
+        "duration_s": duration_s,
+        "warmup_s": config.warmup_s,
+        "verify": config.verify,
+        "share_verified": share_verified(totals),
+        "hits": {
+            "measured": _hits(totals, chunk_tokens),
+            "asked": {"chunks": totals.asked_chunks, "tokens": totals.asked_tokens},
+            "found_warm_chunks": totals.found_warm_chunks,
+        },
+        "missing": {
+            "not_visible_yet": totals.missing[Missing.NOT_VISIBLE],
+            "dropped_chunks": totals.missing[Missing.DROPPED],
+            "evicted_chunks": totals.missing[Missing.EVICTED],
+            "unexplained": totals.missing[Missing.UNEXPLAINED],
+        },
+        "stored_chunks": totals.stored_chunks,
+        "bytes": {"stored": totals.stored_bytes, "retrieved": totals.retrieved_bytes},
+        "goodput_per_s": None,
+        "seconds": [asdict(row) for row in totals.timeline.rows()],
+    }
+
+
+def share_verified(totals: Totals) -> float | None:
+    """Return the share of all hits that were read of which every byte was looked at."""
+    return totals.hits_verified / totals.hits_read if totals.hits_read else None
+
+
+def _hits(totals: Totals, chunk_tokens: int) -> dict[str, Any]:
+    """Return the hits, and their share of all tokens that were asked for."""
+    tokens = totals.hit_chunks * chunk_tokens
+    ratio = tokens / totals.asked_tokens if totals.asked_tokens else None
+    return {"chunks": totals.hit_chunks, "tokens": tokens, "ratio": ratio}
+
+
+def _per_s(count: int, duration_s: float) -> float | None:
+    return count / duration_s if duration_s else None
+
+
+def _lines(
+    config: LoadConfig, run: LoadRun, described: str, measurement: Measurement
+) -> list[Line]:
+    totals, duration_s = run.totals, run.duration_s
+    pace = "open loop" if run.is_open else "closed loop"
+    who = f"{config.clients} clients x {config.concurrency} at once"
+    rate = _per_s(totals.done, duration_s) or 0.0
+    lines = [
+        Line(f"  {described}; {pace}, {who}"),
+        Line(f"  {totals.done} requests in {duration_s:.2f} s: {rate:.2f}/s{_planned(run)}"),
+        Line(_hit_text(totals)),
+        *_missing_lines(totals),
+        Line(_verified_text(config, totals)),
+    ]
+    if measurement.valid:
+        return [*lines, Line("  Measurement: valid, nothing on our side held it back")]
+    head = f"limit: {measurement.limit}" if measurement.limit else "no limit is known"
+    told = [Line(f"    {reason}", BAD) for reason in measurement.reasons]
+    return [*lines, Line(f"  Measurement: INVALID, {head}", BAD), *told]
+
+
+def _planned(run: LoadRun) -> str:
+    unfinished = max(0, run.planned - run.totals.done)
+    told = f", {unfinished} of {run.planned} planned not finished" if unfinished else ""
+    warmup = f"; {run.totals.warmup} more in the warm-up" if run.totals.warmup else ""
+    return told + warmup
+
+
+def _hit_text(totals: Totals) -> str:
+    share = f" ({totals.hit_chunks / totals.asked_chunks:.1%})" if totals.asked_chunks else ""
+    return f"  Hits: {totals.hit_chunks} of {totals.asked_chunks} chunks{share}"
+
+
+def _missing_lines(totals: Totals) -> list[Line]:
+    lines = [
+        Line(f"  Missing: {chunks} chunks, {why.value}", BAD if why is Missing.UNEXPLAINED else "")
+        for why, chunks in totals.missing.items()
+    ]
+    if totals.found_warm_chunks:
+        lines.append(
+            Line(f"  Found warm: {totals.found_warm_chunks} chunks that this run had not stored")
+        )
+    return lines
+
+
+def _verified_text(config: LoadConfig, totals: Totals) -> str:
+    share = share_verified(totals)
+    seen = "no hit to verify" if share is None else f"every byte of {share:.1%} of the hits"
+    return f"  Verified (--verify {config.verify}): {seen}"

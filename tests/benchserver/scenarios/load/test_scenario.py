@@ -1,0 +1,49 @@
+"""The load as a scenario."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchserver.check.content import CANARIES, CONTENT
+from benchserver.check.transfers import RETRIEVE, STORE
+from benchserver.scenarios.load.checks import CHECKS
+from benchserver.scenarios.load.scenario import Load
+from tests.benchserver.scenarios.load.conftest import MakeLoad
+from tests.benchserver.scenarios.load.made import config
+
+
+def test_its_traits_say_what_it_needs() -> None:
+    traits = Load(config(clients=4, concurrency=3)).traits
+    assert (traits.name, traits.unit, traits.clients, traits.in_flight) == ("load", "request", 4, 3)
+    assert traits.checks == CHECKS
+
+
+@pytest.mark.parametrize(
+    ("verify", "reason"),
+    [("off", "--verify off"), ("sample:0.5", "--verify sample:0.5: a share of all hits")],
+)
+@pytest.mark.asyncio
+async def test_bytes_that_nobody_looks_at_are_left_out_by_name(
+    make_load: MakeLoad, verify: str, reason: str
+) -> None:
+    loaded = make_load(verify=verify)
+    omitted = Load(loaded.config).omissions(loaded.stage)
+    assert omitted.checks == {CONTENT: reason, CANARIES: reason}
+
+
+@pytest.mark.asyncio
+async def test_all_is_looked_at_unless_it_never_came(make_load: MakeLoad) -> None:
+    loaded = make_load(workload="unique")
+    assert not Load(loaded.config).omissions(loaded.stage).checks
+    await loaded.play()
+    skipped = {c: t.skipped for c, t in loaded.stage.book.ledger.tallies.items() if t.skipped}
+    assert skipped == {
+        RETRIEVE: "no LOOKUP hit anything, so nothing was retrieved",
+        CONTENT: "nothing was retrieved",
+        CANARIES: "nothing was retrieved",
+    }
+    loaded = make_load(workload="shared-prefix:50")
+    await loaded.play()
+    tallies = loaded.stage.book.ledger.tallies
+    assert not any(tally.skipped for tally in tallies.values())
+    assert (tallies[CONTENT].passed, tallies[STORE].passed) == (2, 4)
