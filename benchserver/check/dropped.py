@@ -36,6 +36,8 @@ class DroppedAccount:
         """Chunks whose STORE was answered True."""
         self.dropped = 0
         """How many of these were missing, and are accounted for."""
+        self.evicted = 0
+        """How many more were missing, and had made room for others."""
 
     @property
     def known(self) -> bool:
@@ -47,12 +49,22 @@ class DroppedAccount:
         """Return the dropped share of what was stored."""
         return self.dropped / self.stored if self.stored else 0.0
 
+    def since(self, now: Counters | None) -> Counters | None:
+        """Return what was counted since the run began; None: nobody knows."""
+        return None if self._before is None or now is None else now.since(self._before)
+
     def explain(self, missing: int, now: Counters | None) -> int:
-        """Return how many of so many missing chunks the counters account for, each used once."""
-        since = None if self._before is None or now is None else now.since(self._before)
-        counted = 0 if since is None else since.dropped_chunks
-        explained = min(missing, max(0, counted - self.dropped))
+        """Return how many of so many missing chunks were dropped; each counted one is used once."""
+        counted = self.since(now) or Counters()
+        explained = min(missing, max(0, counted.dropped_chunks - self.dropped))
         self.dropped += explained
+        return explained
+
+    def explain_evicted(self, missing: int, now: Counters | None) -> int:
+        """Return the same of those that were evicted: stored well, and given up later."""
+        counted = self.since(now) or Counters()
+        explained = min(missing, max(0, counted.evicted_chunks - self.evicted))
+        self.evicted += explained
         return explained
 
     def finding(self, max_share: float) -> Finding:

@@ -31,6 +31,14 @@ def test_a_counted_chunk_explains_one_missing_chunk_once() -> None:
     assert account.dropped == 3
 
 
+def test_what_was_evicted_is_an_account_of_its_own() -> None:
+    account = DroppedAccount(Counters(evicted_chunks=4))
+    now = Counters(evicted_chunks=6, dropped_chunks=1)
+    assert (account.explain(2, now), account.explain_evicted(3, now)) == (1, 2)
+    assert account.explain_evicted(1, now) == 0
+    assert (account.dropped, account.evicted) == (1, 2)
+
+
 @pytest.mark.parametrize(
     ("before", "now"),
     [
