@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
+import random
+from bisect import bisect
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -176,6 +179,62 @@ def test_ours_comes_first_for_it_may_cause_the_rest() -> None:
         process_cpu_s=2 * SPAN_S,
     )
     assert sides(evidence) == (False, HARNESS, 4)
+
+
+def queue(rate: float, *, freeze_s: float = -1.0, seed: int = 3) -> Evidence:
+    """Return what is seen of a server that takes about 20 ms and has 4 leases: 200 requests/s.
+
+    Arrivals are Poisson's; from `freeze_s` on it stands still for a second.
+    """
+    chance, free = random.Random(seed), [0.0] * 4
+    planned, sent, ended, at_s = list[float](), list[float](), list[float](), 0.0
+    while (at_s := at_s + chance.expovariate(rate)) < SPAN_S:
+        begin = max(at_s, heapq.heappop(free))
+        end = begin + 0.02 * chance.uniform(0.8, 1.2)
+        if begin < freeze_s + 1 and end > freeze_s >= 0:
+            end = max(end, freeze_s + 1)
+        heapq.heappush(free, end)
+        planned.append(at_s)
+        sent.append(begin)
+        ended.append(end)
+    ended.sort()
+    looks = [
+        BacklogSample(
+            at_s=n / 4,
+            waiting=bisect(planned, n / 4) - bisect(sent, n / 4),
+            in_use=bisect(sent, n / 4) - bisect(ended, n / 4),
+            leases=4,
+        )
+        for n in range(int(4 * SPAN_S))
+    ]
+    plan = OpenLoop(
+        planned=len(planned),
+        span_s=SPAN_S,
+        waiting=len(sent) - bisect(sent, SPAN_S),
+        achieved_per_s=bisect(ended, SPAN_S) / SPAN_S,
+        samples=looks,
+        queued=None,
+    )
+    return replace(CLOSED, plan=plan)
+
+
+@pytest.mark.parametrize("rate", [20, 100, 160, 180])
+def test_a_server_that_keeps_up_with_its_queue_is_no_limit(rate: float) -> None:
+    assert judge(queue(rate)) == GOOD
+
+
+@pytest.mark.parametrize("rate", [208, 250, 1000])
+def test_a_server_that_does_not_is_the_limit(rate: float) -> None:
+    assert sides(queue(rate)) == (False, SERVER, 1)
+
+
+@pytest.mark.parametrize("freeze_s", [0.5, 10.0, 27.0])
+def test_a_queue_that_drains_after_a_second_of_silence_is_no_limit(freeze_s: float) -> None:
+    assert judge(queue(100, freeze_s=freeze_s)) == GOOD
+
+
+def test_a_silence_at_the_very_end_leaves_requests_unsent() -> None:
+    assert sides(queue(100, freeze_s=29.0)) == (False, SERVER, 1)
 
 
 def test_without_a_request_nothing_was_measured() -> None:
