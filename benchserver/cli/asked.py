@@ -40,12 +40,13 @@ def build_config(command: Command[Any], ctx: click.Context, options: Options) ->
         values |= {"spec": _spec(options), "transfer": _transfer(options)}
         if values["seed"] is None:
             values["seed"] = secrets.randbits(_SEED_BITS)
+    own = _part(command.part(), values)
     config = RunConfig(
         command=command.name,
         tables=tables,
         target=_part(Target, values),
-        engine=_part(Engine, values) if ENGINE in tables else None,
-        own=_part(command.part(), values),
+        engine=command.engine(own, _part(Engine, values)) if ENGINE in tables else None,
+        own=own,
     )
     check_config(config)
     _check_company(tables, ctx, options)
@@ -55,15 +56,23 @@ def build_config(command: Command[Any], ctx: click.Context, options: Options) ->
 
 
 def overridden(config: RunConfig, options: Options) -> list[str]:
-    """Say which of --num-blocks and --block-size a given spec overrides."""
-    if config.engine is None or options["kvcache_shape_spec"] is None:
+    """Say which of --num-tokens, --num-blocks and --block-size a workload or a spec overrides."""
+    if config.engine is None:
         return []
+    asked, tokens = options["num_tokens"], config.engine.num_tokens
+    texts = []
+    if asked not in (None, tokens):
+        texts.append(
+            f"--num-tokens {asked} is overridden by the workload's longest request of {tokens}"
+        )
+    if options["kvcache_shape_spec"] is None:
+        return texts
     spec = config.engine.spec
     pairs = (
         ("--num-blocks", options["num_blocks"], "NB", spec.num_blocks),
         ("--block-size", options["block_size"], "BS", spec.block_size),
     )
-    return [
+    return texts + [
         f"{option} {given} is overridden by the shape spec's {name} = {value}"
         for option, given, name, value in pairs
         if given is not None and given != value

@@ -31,7 +31,7 @@ def check_geometry(geometry: Geometry, *, in_flight: int = 1) -> None:
     if in_flight > 1:
         who = f"{in_flight} requests at once of "
         sum_text = f"{in_flight} x ({of_one})"
-        less = "lower --num-tokens or --concurrency"
+        less = "lower --num-tokens (of a trace --max-input-tokens) or --concurrency"
     raise UsageError(
         f"the pool has {spec.num_blocks} blocks (NB), but {who}{geometry.chunks} chunks of "
         f"{chunk_tokens} tokens need {needed}: {sum_text} + the null block; raise NB or {less}"

@@ -12,11 +12,16 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from benchserver.options.option import Tables
 
 if TYPE_CHECKING:
+    from benchserver.config.engine import Engine
     from benchserver.config.run import Part
     from benchserver.line import Wording
     from benchserver.stage.scenario import Scenario
 
 P = TypeVar("P", bound="Part")
+
+
+def _as_asked(part: Part, engine: Engine) -> Engine:
+    return engine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +30,9 @@ class Command(Generic[P]):
 
     `tables` are all of its options; with those of `options.engine` it is given workers.  `part`
     loads the frozen dataclass of what it alone is asked, whose fields are fields of its rows.
-    `scenario` makes the scenario, and `wording` says how reports tell of it; both may be slow.
+    `engine` returns the engine that it plays, of the one that options describe; UsageError if there
+    is none.  `scenario` makes the scenario, and `wording` says how reports tell of it; both may be
+    slow.
     """
 
     name: str
@@ -33,4 +40,5 @@ class Command(Generic[P]):
     tables: Tables
     part: Callable[[], type[P]]
     scenario: Callable[[P], Scenario]
+    engine: Callable[[P, Engine], Engine] = _as_asked
     wording: Callable[[], Wording]

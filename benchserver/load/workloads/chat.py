@@ -37,6 +37,7 @@ class AskedChat:
     users: int
     system: float
     think_s: float
+    longest_tokens: int = 0
 
     @classmethod
     def parse(cls, text: str) -> AskedChat:
@@ -72,6 +73,7 @@ class Chat:
     think_s: float
     seed: int
     count: None = None
+    is_timed: bool = False
 
     def describe(self) -> str:
         """Return what it asks, in one line for reports."""

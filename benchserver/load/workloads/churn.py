@@ -32,6 +32,7 @@ class AskedChurn:
     text: str
     times: float
     l1_bytes: int
+    longest_tokens: int = 0
 
     @classmethod
     def parse(cls, text: str) -> AskedChurn:
@@ -85,6 +86,7 @@ class Churn:
     l1_chunks: int
     seed: int
     count: None = None
+    is_timed: bool = False
 
     def describe(self) -> str:
         """Return what it asks, in one line for reports."""

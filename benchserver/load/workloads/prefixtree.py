@@ -31,6 +31,7 @@ class AskedPrefixTree:
     depth: int
     zipf: float
     own: float
+    longest_tokens: int = 0
 
     @classmethod
     def parse(cls, text: str) -> AskedPrefixTree:
@@ -66,6 +67,7 @@ class PrefixTree:
     zipf: float
     seed: int
     count: None = None
+    is_timed: bool = False
 
     def describe(self) -> str:
         """Return what it asks, in one line for reports."""

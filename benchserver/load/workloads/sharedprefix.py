@@ -18,6 +18,7 @@ class AskedSharedPrefix:
     """`shared-prefix:P`."""
 
     percent: float
+    longest_tokens: int = 0
 
     @classmethod
     def parse(cls, text: str) -> AskedSharedPrefix:
@@ -39,6 +40,7 @@ class SharedPrefix:
     max_tokens: int
     shared: int
     count: None = None
+    is_timed: bool = False
 
     def describe(self) -> str:
         """Return what it asks, in one line for reports."""

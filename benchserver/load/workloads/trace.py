@@ -38,6 +38,7 @@ class Trace:
     cut: int
     begin_ms: float
     end_ms: float
+    is_timed: bool = True
 
     @classmethod
     def read(cls, path: str, *, speedup: float | None, limit: int | None) -> Trace:
@@ -65,6 +66,11 @@ class Trace:
             begin_ms=begin_ms,
             end_ms=end_ms,
         )
+
+    @property
+    def longest_tokens(self) -> int:
+        """Return the tokens of the longest request."""
+        return self.max_tokens
 
     def bind(self, terms: Terms) -> Trace:
         """Return the workload of a run."""

@@ -15,6 +15,8 @@ from benchserver.load.workloads.workload import Terms
 class AskedUnique:
     """`unique`."""
 
+    longest_tokens: int = 0
+
     @classmethod
     def parse(cls, text: str) -> AskedUnique:
         """Return what was asked for; UsageError for other words."""
@@ -32,6 +34,7 @@ class Unique:
 
     max_tokens: int
     count: None = None
+    is_timed: bool = False
 
     def describe(self) -> str:
         """Return what it asks, in one line for reports."""

@@ -39,6 +39,11 @@ class Workload(Protocol):
         """Return how many requests there are; None: there is no end."""
         ...
 
+    @property
+    def is_timed(self) -> bool:
+        """Tell whether each request says when it comes (`not_before_ns`)."""
+        ...
+
     def describe(self) -> str:
         """Return what it asks, in one line for reports."""
         ...
@@ -50,6 +55,11 @@ class Workload(Protocol):
 
 class Asked(Protocol):
     """A workload as a user asked for it: words that were found to be right."""
+
+    @property
+    def longest_tokens(self) -> int:
+        """Return the tokens of the longest request, or 0 if it follows what `Terms` say."""
+        ...
 
     def bind(self, terms: Terms) -> Workload:
         """Return the workload of a run; UsageError where it cannot be on these terms."""

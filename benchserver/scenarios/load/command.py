@@ -8,6 +8,7 @@ from benchserver.scenarios.command import Command
 from benchserver.scenarios.load.options import TABLES
 
 if TYPE_CHECKING:
+    from benchserver.config.engine import Engine
     from benchserver.line import Wording
     from benchserver.scenarios.load.config import LoadConfig
     from benchserver.stage.scenario import Scenario
@@ -23,6 +24,10 @@ def _scenario(part: LoadConfig) -> Scenario:
     from benchserver.scenarios.load.scenario import Load
 
     return Load(part)
+
+
+def _engine(part: LoadConfig, asked: Engine) -> Engine:
+    return part.engine(asked)
 
 
 def _wording() -> Wording:
@@ -41,5 +46,6 @@ COMMAND = Command(
     tables=TABLES,
     part=_part,
     scenario=_scenario,
+    engine=_engine,
     wording=_wording,
 )

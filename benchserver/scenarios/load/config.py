@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from benchserver.clock import NS_PER_S
@@ -12,6 +13,7 @@ from benchserver.load.tokens import Draws
 from benchserver.load.workloads.parse import parse_workload
 
 if TYPE_CHECKING:
+    from benchserver.config.engine import Engine
     from benchserver.load.workloads.workload import Asked
 
 _SHOWN = 80
@@ -27,6 +29,8 @@ class LoadConfig:
     rate: str
     arrivals: Spacing
     step_duration_s: float
+    speedup: float | None
+    max_input_tokens: int | None
     duration_s: float | None
     requests: int | None
     warmup_s: float
@@ -42,7 +46,15 @@ class LoadConfig:
     @property
     def asked(self) -> Asked:
         """Return the workload as it was asked for; UsageError if there is no such one."""
-        return parse_workload(self.workload)
+        return _parsed(self.workload, self.speedup, self.max_input_tokens)
+
+    def engine(self, asked: Engine) -> Engine:
+        """Return the engine with requests as long as the workload's, if that says how long.
+
+        UsageError if there is no such workload.
+        """
+        tokens = self.asked.longest_tokens
+        return replace(asked, num_tokens=tokens, num_tokens_given=True) if tokens else asked
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -81,6 +93,12 @@ class LoadConfig:
         if self.duration_s is not None and self.requests is not None:
             raise UsageError("--duration and --requests exclude each other: each says when to end")
         _ = self.asked, self.steps, self.verified_share
+
+
+@lru_cache(maxsize=1)
+def _parsed(workload: str, speedup: float | None, max_input_tokens: int | None) -> Asked:
+    """Parse a workload once a run: a trace is read to its end for it."""
+    return parse_workload(workload, speedup=speedup, max_input_tokens=max_input_tokens)
 
 
 def parse_verify(text: str) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from benchserver.load.tracefile import MAX_INPUT_TOKENS
+from benchserver.load.workloads.trace import MAX_SPEEDUP, MIN_SPEEDUP
 from benchserver.options.engine import ENGINE
 from benchserver.options.kinds import Choice, Number, Text, Whole
 from benchserver.options.option import Option, Replayed, Table
@@ -62,6 +64,22 @@ LOAD = Table(
             kind=Number(0.1, MAX_SECONDS),
             default=10.0,
             help="Seconds of each step of a ramp.",
+            replay=Replayed(place=34),
+        ),
+        Option(
+            name="--speedup",
+            field="speedup",
+            kind=Number(MIN_SPEEDUP, MAX_SPEEDUP, "X"),
+            default_text="1",
+            help="With trace:FILE: its requests come so many times as fast.",
+            replay=Replayed(place=34),
+        ),
+        Option(
+            name="--max-input-tokens",
+            field="max_input_tokens",
+            kind=Whole(1, MAX_INPUT_TOKENS),
+            default_text="all tokens",
+            help="With trace:FILE: longer requests are cut to their first tokens.",
             replay=Replayed(place=34),
         ),
         Option(

@@ -101,8 +101,8 @@ class LoadRun:
         ready_ns = await exchange.prepare()
         planned_ns = max(ready_ns, follows_ns)
         if arrival.due_ns is not None:
-            planned_ns = self.start_ns + arrival.due_ns
-        if (wait_ns := max(planned_ns, follows_ns) - clock.now_ns()) > 0:
+            planned_ns = max(self.start_ns + arrival.due_ns, follows_ns)
+        if (wait_ns := planned_ns - clock.now_ns()) > 0:
             await clock.sleep_ns(wait_ns)
         if self._plan.over(self.now_ns):
             return None

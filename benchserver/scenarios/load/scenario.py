@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -90,12 +91,22 @@ def plan_of(config: LoadConfig, stage: Stage, workload: Workload) -> Plan:
     from benchserver.scenarios.load.plan import Plan
 
     steps, seed = config.steps, stage.crews[0].engine.seed
+    instants: Callable[[], Iterator[int]] | None = None
+    if steps:
+        instants = partial(planned_ns, steps, config.arrivals, seed)
+    elif workload.is_timed:
+        instants = partial(_instants_of, workload)
     return Plan(
         workload.requests(),
-        partial(planned_ns, steps, config.arrivals, seed) if steps else None,
+        instants,
         most=config.requests,
         end_ns=config.end_ns,
     )
+
+
+def _instants_of(workload: Workload) -> Iterator[int]:
+    """Yield when the requests of a workload come that says so."""
+    return (request.not_before_ns or 0 for request in workload.requests())
 
 
 def _leave_out_what_never_came(stage: Stage) -> None:

@@ -64,7 +64,7 @@ def test_a_pool_needs_a_lease_for_each_request_under_way(make_engine: MakeEngine
     assert str(caught.value) == (
         "the pool has 265 blocks (NB), but 5 requests at once of 2 chunks of 256 tokens need 331: "
         "5 x (32 source + 32 destination + 2 canaries) + the null block; raise NB or lower "
-        "--num-tokens or --concurrency"
+        "--num-tokens (of a trace --max-input-tokens) or --concurrency"
     )
 
 

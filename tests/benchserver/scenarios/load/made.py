@@ -22,6 +22,8 @@ def config(**changes: Any) -> LoadConfig:
         "rate": "",
         "arrivals": "constant",
         "step_duration_s": 10.0,
+        "speedup": None,
+        "max_input_tokens": None,
         "duration_s": None,
         "requests": 4,
         "warmup_s": 0.0,

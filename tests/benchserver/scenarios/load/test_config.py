@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from benchserver.clock import NS_PER_S
 from benchserver.errors import UsageError
 from benchserver.scenarios.load.config import parse_verify, verified
 from tests.benchserver.scenarios.load.made import config
+from tests.benchserver.stage.runs import MakeEngine
 
 
 @pytest.mark.parametrize(
@@ -47,6 +49,8 @@ def test_a_sample_is_drawn_from_the_seed() -> None:
         ({"rate": "1e9"}, "--rate 1e9"),
         ({"rate": "20:10:5"}, "--rate 20:10:5"),
         ({"workload": "nothing"}, "--workload nothing"),
+        ({"speedup": 2.0}, "--speedup is for --workload trace:FILE"),
+        ({"max_input_tokens": 2}, "--max-input-tokens is for --workload trace:FILE"),
     ],
 )
 def test_what_cannot_be_is_refused(changes: dict[str, Any], problem: str) -> None:
@@ -75,3 +79,22 @@ def test_prefill_takes_as_long_as_its_tokens() -> None:
     assert config(prefill_tokens_per_s=1000.0).prefill_ns(500) == NS_PER_S // 2
     assert config().prefill_ns(500) == 0
     assert (config().units, config().steps) == (4, ())
+
+
+def test_a_trace_says_how_long_requests_are_and_is_read_once(
+    tmp_path: Path, make_engine: MakeEngine
+) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_text(
+        '{"timestamp": 0, "input_length": 900, "output_length": 1, "hash_ids": [0, 1]}\n'
+    )
+    asked = config(workload=f"trace:{path}")
+    asked.check()
+    cut = config(workload=f"trace:{path}", max_input_tokens=600)
+    assert cut.engine(make_engine()).num_tokens == 600
+    engine = asked.engine(make_engine())
+    assert (engine.num_tokens, engine.num_tokens_given) == (900, True)
+    path.unlink()
+    assert asked.engine(make_engine()) == engine
+    unique = config()
+    assert unique.engine(make_engine()) == make_engine()

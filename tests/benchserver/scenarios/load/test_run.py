@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from benchserver.check.verdict import Verdict
@@ -113,3 +115,51 @@ async def test_progress_is_told(make_load: MakeLoad) -> None:
     await run_of(loaded)
     told = [step for label, step in loaded.played.told.steps if label == "load"]
     assert [(step.at_s, step.done) for step in told] == [(5.0, 50), (10.0, 100)]  # type: ignore[attr-defined]
+
+
+def trace(path: Path, *lines: tuple[int, int]) -> str:
+    """Return the workload of a trace with requests at such milliseconds, of so many tokens."""
+    path.write_text(
+        "".join(
+            f'{{"timestamp": {at_ms}, "input_length": {tokens}, "output_length": 1, '
+            f'"hash_ids": [{number}]}}\n'
+            for number, (at_ms, tokens) in enumerate(lines)
+        )
+    )
+    return f"trace:{path}"
+
+
+@pytest.mark.asyncio
+async def test_a_trace_is_an_open_loop_at_its_own_instants(
+    make_load: MakeLoad, tmp_path: Path
+) -> None:
+    text = trace(tmp_path / "trace.jsonl", (1000, 64), (1000, 128), (7000, 40))
+    loaded = make_load(workload=text, requests=None)
+    run = await run_of(loaded)
+    assert run.is_open
+    assert (run.totals.done, run.planned) == (3, 3)
+    assert 6.0 <= run.duration_s < 6.1
+    assert run.totals.asked_tokens == 64 + 128 + 40
+    assert (await run_of(make_load(workload=text, requests=2))).totals.done == 2
+
+
+@pytest.mark.asyncio
+async def test_a_trace_can_be_sped_up_and_cut_or_asked_at_another_rate(
+    make_load: MakeLoad, tmp_path: Path
+) -> None:
+    text = trace(tmp_path / "trace.jsonl", (0, 64), (6000, 128))
+    fast = await run_of(make_load(workload=text, requests=None, speedup=10.0, max_input_tokens=64))
+    assert 0.6 <= fast.duration_s < 0.7
+    assert fast.totals.asked_tokens == 64 + 64
+    paced = await run_of(make_load(workload=text, requests=None, rate="2"))
+    assert 0.5 <= paced.duration_s < 0.6
+
+
+@pytest.mark.asyncio
+async def test_a_user_who_thinks_is_no_lag_of_ours(make_load: MakeLoad) -> None:
+    loaded = make_load(workload="chat:users=1,think=1", rate="100", requests=6, concurrency=1)
+    run = await run_of(loaded)
+    assert run.totals.done == 6
+    assert run.duration_s > 1
+    assert figures(loaded, LAG).max_ms == 0
+    assert figures(loaded, RESPONSE).max_ms < 10
