@@ -121,7 +121,7 @@ class Ideal:
     ) -> None:
         self.infinite = Tally(chunk_tokens)
         self.lru = Tally(chunk_tokens) if 1 <= lru_chunks <= MAX_LRU_CHUNKS else None
-        self._lru_chunks = lru_chunks
+        self.lru_chunks = lru_chunks
         self._endless = InfiniteCache(remembered)
         self._bounded = LruCache(lru_chunks)
 
@@ -130,9 +130,9 @@ class Ideal:
         """Return why an LRU cache of the server's size is not counted, or "" if it is."""
         if self.lru is not None:
             return ""
-        if not self._lru_chunks:
+        if not self.lru_chunks:
             return "the server does not say how many chunks its L1 holds"
-        return f"L1 holds {self._lru_chunks} chunks, and no more than {MAX_LRU_CHUNKS} are counted"
+        return f"L1 holds {self.lru_chunks} chunks, and no more than {MAX_LRU_CHUNKS} are counted"
 
     @property
     def bound(self) -> str:

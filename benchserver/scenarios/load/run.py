@@ -13,10 +13,12 @@ from benchserver.check.judging import judge
 from benchserver.check.verdict import worst
 from benchserver.clock import NS_PER_S
 from benchserver.environment.usage import CpuTimes, cpu_times, usable_cpus
+from benchserver.load.ideal import Ideal
 from benchserver.load.tokens import Tokens
 from benchserver.scenarios.load.checks import JUDGES
 from benchserver.scenarios.load.config import LoadConfig
 from benchserver.scenarios.load.exchange import Exchange, Setting
+from benchserver.scenarios.load.l1 import l1_chunks
 from benchserver.scenarios.load.lease import Lease
 from benchserver.scenarios.load.model import Stored
 from benchserver.scenarios.load.plan import Arrival, Plan, Turns
@@ -57,6 +59,7 @@ class LoadRun:
         ]
         self.start_ns = stage.clock.now_ns()
         self.totals = Totals(begin_ns=self.start_ns + config.warmup_ns)
+        self.ideal = Ideal(crew.geometry.chunk_tokens, l1_chunks(stage))
         self._backlog = Backlog()
         self._sent = 0
         self._sent_warm = 0
@@ -109,6 +112,7 @@ class LoadRun:
         warmup = planned_ns < self.totals.begin_ns
         self._sent += 1
         self._sent_warm += warmup
+        self.ideal.ask(work.ids, len(work.tokens), counted=not warmup)
         self._under_way += 1
         try:
             return await exchange.run(planned_ns, warmup=warmup)

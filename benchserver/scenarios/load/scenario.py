@@ -12,6 +12,7 @@ from benchserver.load.arrivals import planned_ns
 from benchserver.load.workloads.workload import Terms, Workload
 from benchserver.scenarios.load.checks import CHECKS
 from benchserver.scenarios.load.config import LoadConfig
+from benchserver.scenarios.load.l1 import chunk_bytes, l1_bytes
 from benchserver.scenarios.load.series import RATES, SERIES
 from benchserver.stage.stage import Stage
 from benchserver.stage.traits import Omissions, Traits
@@ -73,15 +74,15 @@ class Load:
 
 def bound(config: LoadConfig, stage: Stage) -> Workload:
     """Return the workload on this stage."""
-    crew, before = stage.crews[0], stage.met.condition.before
+    crew = stage.crews[0]
     return config.asked.bind(
         Terms(
             seed=crew.engine.seed,
             num_tokens=crew.geometry.num_tokens,
             in_flight=config.clients * config.concurrency,
             chunk_tokens=crew.geometry.chunk_tokens,
-            chunk_bytes=crew.geometry.chunk_bytes * crew.engine.world_size,
-            l1_bytes=0 if before is None else before.l1_bytes,
+            chunk_bytes=chunk_bytes(stage),
+            l1_bytes=l1_bytes(stage),
         )
     )
 

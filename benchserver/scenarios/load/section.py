@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from benchserver.line import BAD, Line
+from benchserver.load.ideal import Ideal, Tally
 from benchserver.scenarios.load.config import LoadConfig
 from benchserver.scenarios.load.records import Missing
 from benchserver.scenarios.load.run import LoadRun
@@ -50,6 +51,7 @@ def document_of(config: LoadConfig, run: LoadRun, chunk_tokens: int) -> Mapping[
         "verify": config.verify,
         "share_verified": share_verified(totals),
         "hits": {
+            **ideal_hits(run.ideal),
             "measured": _hits(totals, chunk_tokens),
             "asked": {"chunks": totals.asked_chunks, "tokens": totals.asked_tokens},
             "found_warm_chunks": totals.found_warm_chunks,
@@ -79,6 +81,21 @@ def _hits(totals: Totals, chunk_tokens: int) -> dict[str, Any]:
     return {"chunks": totals.hit_chunks, "tokens": tokens, "ratio": ratio}
 
 
+def ideal_hits(ideal: Ideal) -> dict[str, Any]:
+    """Return what ideal caches would have had of the same requests, and how to read it."""
+    infinite, lru = ideal.infinite, ideal.lru
+    return {
+        "ideal_infinite": _tally(infinite),
+        "ideal_infinite_bound": ideal.bound,
+        "ideal_lru": None if lru is None else {**_tally(lru), "capacity_chunks": ideal.lru_chunks},
+        "ideal_lru_missing": ideal.why_no_lru,
+    }
+
+
+def _tally(tally: Tally) -> dict[str, Any]:
+    return {"chunks": tally.hit_chunks, "tokens": tally.hit_tokens, "ratio": tally.ratio}
+
+
 def _per_s(count: int, duration_s: float) -> float | None:
     return count / duration_s if duration_s else None
 
@@ -93,7 +110,7 @@ def _lines(
     lines = [
         Line(f"  {described}; {pace}, {who}"),
         Line(f"  {totals.done} requests in {duration_s:.2f} s: {rate:.2f}/s{_planned(run)}"),
-        Line(_hit_text(totals)),
+        *(Line(text) for text in hit_texts(totals, run.ideal)),
         *_missing_lines(totals),
         Line(_verified_text(config, totals)),
     ]
@@ -111,9 +128,28 @@ def _planned(run: LoadRun) -> str:
     return told + warmup
 
 
-def _hit_text(totals: Totals) -> str:
-    share = f" ({totals.hit_chunks / totals.asked_chunks:.1%})" if totals.asked_chunks else ""
-    return f"  Hits: {totals.hit_chunks} of {totals.asked_chunks} chunks{share}"
+def hit_texts(totals: Totals, ideal: Ideal) -> list[str]:
+    """Return what was hit, and what ideal caches would have of all that was sent."""
+    hit_tokens = totals.hit_chunks * ideal.infinite.chunk_tokens
+    lru, bound = ideal.lru, f" ({ideal.bound})" if ideal.bound else ""
+    measured = (
+        f"{_share(totals.hit_chunks, totals.asked_chunks)} chunks, "
+        f"{_share(hit_tokens, totals.asked_tokens)} tokens"
+    )
+    return [
+        f"  Hits: {measured}",
+        f"    by a cache that never forgets: {_tally_text(ideal.infinite)}{bound}",
+        f"    by an LRU cache as large as L1: {_tally_text(lru) if lru else ideal.why_no_lru}",
+    ]
+
+
+def _tally_text(tally: Tally) -> str:
+    chunks = _share(tally.hit_chunks, tally.asked_chunks)
+    return f"{chunks} chunks, {_share(tally.hit_tokens, tally.asked_tokens)} tokens"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part} of {whole}" + (f" ({part / whole:.1%})" if whole else "")
 
 
 def _missing_lines(totals: Totals) -> list[Line]:

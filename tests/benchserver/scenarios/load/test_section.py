@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from benchserver.scenarios.load.l1 import chunk_bytes
 from benchserver.scenarios.load.section import share_verified
 from benchserver.scenarios.load.totals import Totals
 from tests.benchserver.scenarios.load.conftest import MakeLoad
+from tests.benchserver.scenarios.load.test_l1 import with_l1
 
 
 @pytest.mark.asyncio
@@ -33,7 +35,11 @@ async def test_the_section_says_what_was_asked_and_what_came(make_load: MakeLoad
     assert document["bytes"] == {"stored": 12 * chunk, "retrieved": 8 * chunk}
     texts = [line.text for line in section.lines]
     assert texts[0].endswith("; closed loop, 1 clients x 1 at once")
-    assert "  Hits: 8 of 20 chunks (40.0%)" in texts
+    at = texts.index("  Hits: 8 of 20 (40.0%) chunks, 256 of 640 (40.0%) tokens")
+    assert texts[at + 1 : at + 3] == [
+        "    by a cache that never forgets: 8 of 20 (40.0%) chunks, 256 of 640 (40.0%) tokens",
+        "    by an LRU cache as large as L1: the server does not say how many chunks its L1 holds",
+    ]
     assert "  Verified (--verify all): every byte of 100.0% of the hits" in texts
 
 
@@ -53,3 +59,33 @@ async def test_what_was_planned_and_not_sent_is_said(make_load: MakeLoad) -> Non
 def test_without_a_hit_no_share_is_verified() -> None:
     assert share_verified(Totals(begin_ns=0)) is None
     assert share_verified(Totals(begin_ns=0, hits_read=4, hits_verified=1)) == 0.25
+
+
+@pytest.mark.asyncio
+async def test_ideal_hits_stand_beside_those_that_were_measured(make_load: MakeLoad) -> None:
+    loaded = make_load(workload="churn:2", requests=40, concurrency=1)
+    with_l1(loaded.stage, 8 * chunk_bytes(loaded.stage))
+    await loaded.play()
+    (section,) = loaded.stage.book.sections()
+    hits = section.document["hits"]
+    # Four requests of four chunks are the working set, of which L1 would hold two: the script's
+    # server forgets nothing.
+    assert hits["ideal_infinite"] == hits["measured"]
+    assert hits["ideal_infinite"]["chunks"] == 36 * 4
+    assert (hits["ideal_infinite_bound"], hits["ideal_lru_missing"]) == ("", "")
+    assert hits["ideal_lru"]["capacity_chunks"] == 8
+    assert 0.3 < hits["ideal_lru"]["ratio"] < 0.6
+    told = f"    by an LRU cache as large as L1: {hits['ideal_lru']['chunks']} of 160 ("
+    assert any(line.text.startswith(told) for line in section.lines)
+
+
+@pytest.mark.asyncio
+async def test_a_warm_up_fills_ideal_caches_and_is_not_counted(make_load: MakeLoad) -> None:
+    loaded = make_load(
+        workload="churn:1,l1=1MiB", rate="10", duration_s=10.0, warmup_s=5.0, requests=None
+    )
+    await loaded.play()
+    (section,) = loaded.stage.book.sections()
+    measured, ideal = (section.document["hits"][name] for name in ("measured", "ideal_infinite"))
+    assert section.document["requests"]["warmup"] == 50
+    assert measured == ideal
