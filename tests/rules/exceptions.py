@@ -27,16 +27,6 @@ USED_ELSEWHERE: Mapping[str, str] = {
     "benchserver/refserver/tiers/backing.py::BackingTotals.written_objects": "/metrics shows all",
     "benchserver/refserver/front/metrics.py::ServerCollector.collect": "prometheus_client calls it",
     "benchserver/refserver/tiers/tier.py::TierStats.written_bytes": "/status shows all fields",
-    **dict.fromkeys(
-        (
-            "benchserver/load/ideal.py::Ideal",
-            "benchserver/load/ideal.py::Ideal.why_no_lru",
-            "benchserver/load/request.py::Request.not_before_ns",
-            "benchserver/load/workloads/trace.py::MAX_SPEEDUP",
-            "benchserver/load/workloads/trace.py::MIN_SPEEDUP",
-        ),
-        "for `bench-server load`",
-    ),
 }
 """Public names that nothing in the product uses by name."""
 

@@ -22,7 +22,8 @@ LOAD = Table(
             field="workload",
             kind=Text("WORKLOAD"),
             default="shared-prefix:50",
-            help="What is asked: unique or shared-prefix:P (P per cent of the tokens in common).",
+            help="What is asked: unique, shared-prefix:P (P per cent of the tokens in common), "
+            "prefix-tree, chat, churn:X (X times L1) or trace:FILE.",
             replay=Replayed(place=5, always=True),
         ),
         Option(

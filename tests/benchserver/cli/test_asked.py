@@ -68,6 +68,17 @@ def test_defaults(runs: Runs) -> None:
     assert 0 <= config.seed < 2**32
 
 
+def test_a_trace_says_how_long_requests_are(runs: Runs, tmp_path: Path) -> None:
+    line = '{"timestamp": 0, "input_length": 600, "output_length": 1, "hash_ids": [0, 1]}'
+    (tmp_path / "t").write_text(line)
+    given = ("load", "--mode", "cpu", "--workload", f"trace:{tmp_path / 't'}")
+    assert invoke(*given).stdout == invoke(*given, "--num-tokens", "600").stdout == ""
+    assert invoke(*given, "--num-tokens", "512").stdout == (
+        "--num-tokens 512 is overridden by the workload's longest request of 600\n"
+    )
+    assert {config.num_tokens for config in runs} == {600}
+
+
 def test_seeds_are_drawn(runs: Runs) -> None:
     for _ in range(3):
         invoke("--mode", "cpu")
