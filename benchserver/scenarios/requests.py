@@ -21,7 +21,7 @@ from benchserver.errors import one_line
 from benchserver.history import EndRecord, LookupRecord, Outcome, TransferRecord
 from benchserver.kv.blocks import Window
 from benchserver.stage.stage import Crew, Stage
-from protocol.errors import ProtocolError
+from protocol.errors import LocalProtocolError, RemoteProtocolError
 from protocol.keys import CacheKey
 from protocol.ops import Op
 
@@ -37,6 +37,9 @@ async def look_up(
         chunks, began_ns, ended_ns = hits.chunks, hits.began_ns, hits.ended_ns
     except CallFailedError as error:
         outcome, reason = Outcome.UNKNOWN, _reason(error, Op.LOOKUP)
+        ended_ns = stage.clock.now_ns()
+    except LocalProtocolError as error:
+        outcome, reason = Outcome.UNKNOWN, _unsent(error)
         ended_ns = stage.clock.now_ns()
     return LookupRecord(
         which=which,
@@ -167,11 +170,18 @@ async def _outcome(
         return await stage.finishing.run(move), Outcome.OK, ""
     except RefusedError as error:
         outcome, reason = Outcome.FAIL, str(error)
-    except ProtocolError as error:
+    except RemoteProtocolError as error:
         outcome, reason = Outcome.FAIL, one_line(error)
+    except LocalProtocolError as error:
+        outcome, reason = Outcome.UNKNOWN, _unsent(error)
     except CallFailedError as error:
         outcome, reason = Outcome.UNKNOWN, _reason(error, op)
     return None, outcome, reason
+
+
+def _unsent(error: LocalProtocolError) -> str:
+    """Say that the server is not to blame: it was never asked, or not to the end."""
+    return f"not sent by bench-server: {one_line(error)}"
 
 
 def _reason(error: CallFailedError, step: Op) -> str:

@@ -14,7 +14,7 @@ from benchserver.kv.evidence import EvidenceKind
 from benchserver.kv.pattern import chunk_digests
 from benchserver.kv.verify import verify, verify_canaries
 from benchserver.scenarios import requests
-from protocol.errors import RemoteProtocolError
+from protocol.errors import LocalProtocolError, RemoteProtocolError
 from protocol.messages import VOID, TransferResult
 from protocol.ops import Op
 from tests.benchserver.scenarios.conftest import MakeStage
@@ -177,6 +177,27 @@ async def test_what_broke_the_protocol_in_a_transfer_failed(
         stage, stage.crews[0], opened(played), worker, window(played).source
     )
     assert (record.outcome, record.reason) == (Outcome.FAIL, "slot at 7 has 3 bytes")
+
+
+@pytest.mark.asyncio
+async def test_what_we_cannot_send_is_not_held_against_the_server(
+    make_stage: MakeStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played = make_stage()
+    stage, crew = played.stage, played.stage.crews[0]
+
+    async def cannot(*_: Any) -> Any:
+        raise LocalProtocolError("1024 requests are waiting")
+
+    monkeypatch.setattr(crew.workers[0].mode, "store", cannot)
+    monkeypatch.setattr(crew.desk, "lookup", cannot)
+    stored = await requests.store(
+        stage, crew, opened(played), crew.workers[0], window(played).source
+    )
+    looked = await requests.look_up(stage, crew, opened(played), "cold", expected=0, total=2)
+    said = "not sent by bench-server: 1024 requests are waiting"
+    assert (stored.outcome, stored.reason) == (Outcome.UNKNOWN, said)
+    assert (looked.outcome, looked.reason) == (Outcome.UNKNOWN, said)
 
 
 @pytest.mark.asyncio
