@@ -79,15 +79,15 @@ def server_in(line: bytes) -> EmbeddedServer | None:
     )
 
 
-def embedded_l1_bytes(spec: ShapeSpec, tp_size: int, num_tokens: int) -> int:
+def embedded_l1_bytes(spec: ShapeSpec, ranks: int, num_tokens: int) -> int:
     """Return the size of its L1: room for a few sequences."""
-    return max(_MIN_L1_BYTES, 4 * token_bytes(spec) * num_tokens * tp_size)
+    return max(_MIN_L1_BYTES, 4 * token_bytes(spec) * num_tokens * ranks)
 
 
 @contextmanager
 def embedded_server(
     spec: ShapeSpec,
-    tp_size: int,
+    ranks: int,
     num_tokens: int,
     gpu: bool = False,
     ending: Ending | None = None,
@@ -97,7 +97,7 @@ def embedded_server(
     `gpu`: it is ready for GPU clients.  FatalError if it does not start, or if `ending` is asked
     for meanwhile.  While this lasts a first signal is noted there, and a second kills the child.
     """
-    l1_bytes = embedded_l1_bytes(spec, tp_size, num_tokens)
+    l1_bytes = embedded_l1_bytes(spec, ranks, num_tokens)
     options = ["--l1-size-gb", f"{l1_bytes / _GIB:.9f}", *(["--gpu"] if gpu else [])]
     patience = Patience(
         ready_s=_GPU_READY_WITHIN_S if gpu else _READY_WITHIN_S,

@@ -103,18 +103,31 @@ class Need:
     threads: int
 
 
-def run_need(*, workers: int, pool_bytes: int, gpu: bool) -> Need:
-    """Return what a run needs; `pool_bytes` is the size of each worker's pool in host memory."""
+def run_need(
+    *, workers: int, pool_bytes: int, gpu: bool, clients: int = 1, in_flight: int = 1
+) -> Need:
+    """Return what a run needs; `pool_bytes` is the size of each worker's pool in host memory.
+
+    The workers are those of so many clients, each with `in_flight` requests under way.
+    """
     of_workers = partial(Amount, count=workers, thing="worker")
-    fewer = "a smaller --tp-size" if workers > 1 else ""
-    smaller = "a smaller --kvcache-shape-spec" + (" or --tp-size" if workers > 1 else "")
+    less = [*(["--tp-size"] if workers > clients else []), *(["clients"] if clients > 1 else [])]
+    fewer = _less("", *less)
+    smaller = _less("--kvcache-shape-spec", *less)
     return Need(
         who="the run",
         descriptors=of_workers(base=_RUN_DESCRIPTORS, each=_WORKER_DESCRIPTORS, instead=fewer),
         address_bytes=of_workers(base=_RUN_BYTES, each=_WORKER_BYTES + pool_bytes, instead=smaller),
         mappings=of_workers(base=_RUN_MAPPINGS, each=_WORKER_MAPPINGS, instead=fewer),
-        threads=_THREADS + (_DEVICE_THREADS + workers if gpu else 0),
+        threads=_THREADS + (_DEVICE_THREADS + workers * in_flight if gpu else 0),
     )
+
+
+def _less(*of: str) -> str:
+    """Say what the user may ask for in place of it."""
+    options = " or ".join(name for name in of if name.startswith("--"))
+    parts = [f"a smaller {options}"] if options else []
+    return " or ".join([*parts, *(["fewer clients"] if "clients" in of else [])])
 
 
 def server_need(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import time
@@ -95,6 +96,22 @@ def check_two_at_once(server: Urls, case: Sequence[str], sequences: int, tmp_pat
     for one in ended:
         assert_proven(one, sequences)
     assert_nothing_left(server, before)
+
+
+def check_at_once(server: Urls, case: Sequence[str], ranks: int, tmp_path: Path) -> None:
+    """Run sequences at once, each on a client of its own: nothing is proven less than in turn."""
+    at_once, sequences = 4, 12
+    ended = check_case(server, (*case, "--concurrency", str(at_once)), sequences, tmp_path)
+    workers = f"{at_once * ranks} workers of {at_once} clients"
+    assert workers in ended.stdout, ended.explain()
+    assert "Throughput (of one worker)" in ended.stdout, ended.explain()
+    labels = re.findall(r"^\[(seq=\d+)", ended.stdout, re.MULTILINE)
+    together = [label for label, _ in itertools.groupby(labels)]
+    assert len(together) == len(set(together)) == sequences, ended.explain()
+    assert {name for name, probe in ended.report["probes"].items() if not probe["made"]} <= {
+        name for name, probe in ended.report["probes"].items() if probe["not_evaluated"]
+    }, ended.explain()
+    assert ended.report["checks"]["content"]["passed"] == ranks * sequences, ended.explain()
 
 
 def check_parts(server: Urls, case: Sequence[str], ranks: int, tmp_path: Path) -> None:

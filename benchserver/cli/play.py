@@ -13,7 +13,6 @@ import click
 from benchserver.cli.asked import build_config, overridden
 from benchserver.cli.environment import from_environment
 from benchserver.cli.output import Output
-from benchserver.config.engine import Engine
 from benchserver.config.run import RunConfig
 from benchserver.ending import Ending
 from benchserver.errors import FatalError
@@ -96,7 +95,7 @@ def _run(config: RunConfig, run: Run) -> int:
             if config.engine is not None and config.engine.mode == "gpu":
                 _require_device()
             if config.target.own_server:
-                server = needed.enter_context(_serving(config.engine, run.ending))
+                server = needed.enter_context(_serving(config, run.ending))
                 config = _pointed_at(config, server)
         except FatalError as error:
             texts = [str(error), *_report_no_run(config, run, error)]
@@ -137,22 +136,35 @@ def _require_limits(config: RunConfig) -> None:
     engine = config.engine
     gpu = engine is not None and engine.mode == "gpu"
     host_bytes = 0 if gpu or engine is None else pool_bytes(engine.spec)
-    clients = 1 if engine is None else engine.tp_size
-    needs = [run_need(workers=clients, pool_bytes=host_bytes, gpu=gpu)]
+    workers, own = max(1, config.workers), config.own
+    needs = [
+        run_need(
+            workers=workers,
+            pool_bytes=host_bytes,
+            gpu=gpu,
+            clients=own.clients,
+            in_flight=own.in_flight,
+        )
+    ]
     if config.target.own_server:
         from benchserver.embedded import embedded_l1_bytes
 
-        l1_bytes = embedded_l1_bytes(*_load_of(engine))
+        l1_bytes = embedded_l1_bytes(*_load_of(config))
         instead = "a smaller --kvcache-shape-spec, --num-tokens or --tp-size"
-        needs.append(server_need(l1_bytes=l1_bytes, clients=clients, instead=instead))
+        instead += " or fewer clients" if own.clients > 1 else ""
+        needs.append(server_need(l1_bytes=l1_bytes, clients=workers, instead=instead))
     require(*needs)
 
 
-def _load_of(engine: Engine | None) -> tuple[ShapeSpec, int, int]:
-    """Return whose chunks a server of our own must have room for: spec, ranks, tokens."""
+def _load_of(config: RunConfig) -> tuple[ShapeSpec, int, int]:
+    """Return whose chunks a server of our own must have room for: spec, ranks, tokens.
+
+    Ranks of several requests at once count once for each.
+    """
+    engine = config.engine
     if engine is None:
         return parse_shape_spec(default_spec()), 1, 1
-    return engine.spec, engine.tp_size, engine.num_tokens
+    return engine.spec, config.workers * config.own.in_flight, engine.num_tokens
 
 
 def _require_device() -> None:
@@ -161,8 +173,8 @@ def _require_device() -> None:
     require_device()
 
 
-def _serving(engine: Engine | None, ending: Ending) -> AbstractContextManager[EmbeddedServer]:
+def _serving(config: RunConfig, ending: Ending) -> AbstractContextManager[EmbeddedServer]:
     from benchserver.embedded import embedded_server
 
-    gpu = engine is not None and engine.mode == "gpu"
-    return embedded_server(*_load_of(engine), gpu=gpu, ending=ending)
+    gpu = config.engine is not None and config.engine.mode == "gpu"
+    return embedded_server(*_load_of(config), gpu=gpu, ending=ending)

@@ -10,6 +10,9 @@ from benchserver.config.target import Target
 from benchserver.errors import UsageError
 from benchserver.options.option import Tables, options_in
 
+MAX_WORKERS = 1 << 12
+"""Their instance ids hold a run's nonce and their number, and stay exact in JSON."""
+
 
 class Part(Protocol):
     """What a scenario of its own is asked: a frozen dataclass."""
@@ -21,6 +24,16 @@ class Part(Protocol):
     @property
     def units(self) -> int | None:
         """Return how many units of work there will be; None: nobody knows."""
+        ...
+
+    @property
+    def clients(self) -> int:
+        """Return how many engines are played at once, each with workers of its own."""
+        ...
+
+    @property
+    def in_flight(self) -> int:
+        """Return how many requests each of them has under way at once, in leases of its pools."""
         ...
 
 
@@ -38,6 +51,11 @@ class RunConfig:
     own: Part
     tables: Tables
     command: str = ""
+
+    @property
+    def workers(self) -> int:
+        """Return how many workers are played: the ranks of all clients."""
+        return 0 if self.engine is None else self.engine.tp_size * self.own.clients
 
     def values(self) -> dict[str, Any]:
         """Return the fields of all parts by their names, which are told apart."""
@@ -59,3 +77,8 @@ def check_config(config: RunConfig) -> None:
     if config.engine is not None:
         config.engine.check()
     config.own.check()
+    if (workers := config.workers) > MAX_WORKERS:
+        raise UsageError(
+            f"{config.own.clients} clients of {workers // config.own.clients} ranks are {workers} "
+            f"workers, a run has {MAX_WORKERS} at most"
+        )

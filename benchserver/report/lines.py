@@ -157,8 +157,7 @@ def _bounded_text(summary: LatencySummary) -> str:
 def _rate_lines(result: RunResult) -> list[Line]:
     rates = ((one.name, rate.gigabytes_per_s()) for one, rate in result.measures.rates.items())
     shown = [f"{name} {rate:.2f} GB/s" for name, rate in rates if rate is not None]
-    engine = result.config.engine
-    per = " (of one worker)" if engine is not None and engine.tp_size > 1 else ""
+    per = " (of one worker)" if result.config.workers > 1 else ""
     return [Line(f"Throughput{per}: {', '.join(shown)}")] if shown else []
 
 

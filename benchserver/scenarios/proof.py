@@ -80,6 +80,11 @@ def effort_on(cpus: int, chunk_bytes: int) -> Effort:
     )
 
 
+def effort_here(chunk_bytes: int) -> Effort:
+    """Return the effort for this machine."""
+    return effort_on(os.cpu_count() or 1, chunk_bytes)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequencePlan:
     """One token sequence, its blocks on every rank, and the probes that it carries.
@@ -109,14 +114,20 @@ class Prover:
         sources: Sequence[int],
         geometry: Geometry,
         effort: Effort | None = None,
+        asking: asyncio.Semaphore | None = None,
     ) -> None:
-        """`sources` are the ranks that stored in this run; `effort` None: as this machine can."""
+        """Prove sequences of one client.
+
+        `sources` are the ranks that stored in this run; `effort` None: as this machine can.
+        `asking` bounds what the server is asked at once by all who share it.
+        """
         self._workers = workers
         self._http = http
         self._executor = executor
         self._sources = sources
         self._blocks_per_chunk = geometry.blocks_per_chunk
-        self._effort = effort or effort_on(os.cpu_count() or 1, geometry.chunk_bytes)
+        self._effort = effort or effort_here(geometry.chunk_bytes)
+        self._asking = asking or asyncio.Semaphore(self._effort.digests_at_once)
 
     async def prove(
         self, work: SequencePlan, past: tuple[Candidate, ...]
@@ -271,11 +282,12 @@ class Prover:
             if leg in failed:
                 continue
             try:
-                parts[leg][start] = await http.checksums(
-                    block_ids=block_ids,
-                    blocks_per_chunk=self._blocks_per_chunk,
-                    instance_id=self._workers[leg[0]].instance_id,
-                )
+                async with self._asking:
+                    parts[leg][start] = await http.checksums(
+                        block_ids=block_ids,
+                        blocks_per_chunk=self._blocks_per_chunk,
+                        instance_id=self._workers[leg[0]].instance_id,
+                    )
             except API_ERRORS as error:
                 failed.setdefault(leg, one_line(error))
 

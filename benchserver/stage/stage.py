@@ -88,16 +88,21 @@ class Stage:
         findings: Sequence[Finding],
         *,
         probes: Iterable[Probe] = (),
+        steps: Iterable[tuple[str, Step]] = (),
         over: bool = False,
     ) -> None:
         """Enter what was found about one unit of work, and tell of it.
 
-        `probes` are those that it made.  `over`: the scenario cannot go on after it, and is about
-        to say why.  Raises FatalError if a connection was lost meanwhile.
+        `probes` are those that it made.  `steps`, each with its label, were not told when they
+        ended: they are now, so that nothing comes between them and the verdict.  `over`: the
+        scenario cannot go on after it, and is about to say why.  Raises FatalError if a connection
+        was lost meanwhile.
         """
         if not over and self.crews:
             instances = frozenset[int]().union(*(crew.instances for crew in self.crews))
             findings = await self.met.condition.explain(findings, instances)
+        for name, step in steps:
+            self.emit(name, step)
         self.book.conclude(label, findings, probes)
         if not over and self.connections.lost:
             text = f"the connection to {self.server.rpc_url} was lost during {label}"

@@ -128,6 +128,7 @@ def _make_config(**changes: Any) -> RunConfig:
         "timeout_s": 10.0,
         "visible_within_s": 2.0,
         "max_dropped": 0.0,
+        "concurrency": 1,
         "wait_ready_s": 0.0,
         "mode": "cpu",
         "cuda_ipc": "torch",

@@ -60,6 +60,15 @@ def test_retrieves_in_part(name: str, ranks: int, server: Urls, tmp_path: Path) 
     acceptance.check_parts(server, CASES[name], ranks, tmp_path)
 
 
+@pytest.mark.parametrize(("name", "ranks"), [("two_groups", 1), ("tp2", 2), ("mla_tp2", 2)])
+def test_sequences_at_once(name: str, ranks: int, server: Urls, tmp_path: Path) -> None:
+    acceptance.check_at_once(server, CASES[name], ranks, tmp_path)
+
+
+def test_sequences_at_once_engine_driven(pooled_server: Urls, tmp_path: Path) -> None:
+    acceptance.check_at_once(pooled_server, (*ENGINE, "shm"), 1, tmp_path)
+
+
 def test_retrieves_in_part_what_is_warm(server: Urls, tmp_path: Path) -> None:
     acceptance.check_parts_of_warm(server, CASES["tp2"], 2, tmp_path)
 

@@ -108,6 +108,29 @@ def test_too_few_descriptors_are_one_line_with_the_arithmetic(system: System) ->
     assert system.limits[FILES] == (256, 1024)
 
 
+@pytest.mark.parametrize(
+    ("ranks", "clients", "instead"),
+    [
+        (1, 1, "a smaller --kvcache-shape-spec"),
+        (2, 1, "a smaller --kvcache-shape-spec or --tp-size"),
+        (1, 4, "a smaller --kvcache-shape-spec or fewer clients"),
+        (2, 4, "a smaller --kvcache-shape-spec or --tp-size or fewer clients"),
+    ],
+)
+def test_less_of_what_was_asked_for_needs_less(ranks: int, clients: int, instead: str) -> None:
+    need = run_need(workers=ranks * clients, pool_bytes=1 << 20, gpu=False, clients=clients)
+    assert need.address_bytes.instead == instead
+    assert need.descriptors.instead == instead.replace("--kvcache-shape-spec or ", "").replace(
+        "a smaller fewer", "fewer"
+    ).replace("a smaller --kvcache-shape-spec", "")
+
+
+def test_on_gpus_every_transfer_under_way_waits_in_a_thread() -> None:
+    one = run_need(workers=4, pool_bytes=0, gpu=True, clients=2)
+    two = run_need(workers=4, pool_bytes=0, gpu=True, clients=2, in_flight=3)
+    assert two.threads - one.threads == 8
+
+
 def test_a_limit_that_may_not_be_raised_is_what_there_is(system: System) -> None:
     system.limits[FILES] = (20, UNLIMITED)
     system.refuses = True

@@ -57,6 +57,15 @@ def test_two_benches_at_once(real: Urls, tmp_path: Path) -> None:
     acceptance.check_two_at_once(real, CASES["two_groups"], SEQUENCES, tmp_path)
 
 
+@pytest.mark.parametrize(("name", "ranks"), [("two_groups", 1), ("tp2", 2), ("mla_tp2", 2)])
+def test_sequences_at_once(name: str, ranks: int, real: Urls, tmp_path: Path) -> None:
+    acceptance.check_at_once(real, CASES[name], ranks, tmp_path)
+
+
+def test_sequences_at_once_engine_driven(real_pooled: Urls, tmp_path: Path) -> None:
+    acceptance.check_at_once(real_pooled, (*ENGINE, "shm"), 1, tmp_path)
+
+
 def test_expect_warm(real: Urls, tmp_path: Path) -> None:
     acceptance.check_expect_warm(real, CASES["two_groups"], SEQUENCES, tmp_path)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from benchserver.errors import UsageError
 from benchserver.load.partial import SkipUnit
@@ -14,7 +15,7 @@ class BaselineConfig:
     """Sequences `start` up to, not including, `end`; None: for ever.
 
     Sequences that `partial_every` divides are also retrieved in part; 0: none.  `partial_skip` says
-    what that skips.
+    what that skips.  `concurrency` sequences are under way at once, each on a client of its own.
     """
 
     start: int
@@ -25,6 +26,23 @@ class BaselineConfig:
     partial_skip: SkipUnit
     visible_within_s: float
     max_dropped: float
+    concurrency: int
+
+    in_flight: ClassVar[int] = 1
+    """Of one client: one sequence after the other."""
+
+    @property
+    def clients(self) -> int:
+        """Return how many clients have something to do."""
+        return self.concurrency if self.units is None else max(1, min(self.concurrency, self.units))
+
+    def turns_of(self, client: int) -> range:
+        """Return the numbers of the sequences of one client: every so many in turn."""
+        return self.turns[client :: self.clients]
+
+    def turn_of(self, seq: int) -> int:
+        """Return which turn of `kv.blocks` a sequence is on its client, counted from the start."""
+        return self.start + (seq - self.start) // self.clients
 
     @property
     def turns(self) -> range:

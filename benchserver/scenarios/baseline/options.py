@@ -12,6 +12,7 @@ from benchserver.options.output import OTHER, OUTPUT
 from benchserver.options.target import MAX_SECONDS, TARGET
 
 MAX_SEQUENCES = 1 << 40
+MAX_CONCURRENCY = 1024
 
 BASELINE = Table(
     "Sequences",
@@ -37,9 +38,18 @@ BASELINE = Table(
             field="interval_s",
             kind=Number(0.0, MAX_SECONDS),
             default=0.5,
-            help="Seconds between one sequence's end and the next one's start; workers PING "
-            "meanwhile.",
+            help="Seconds between one sequence's end and the next one's start on the same client; "
+            "workers PING meanwhile.",
             replay=Replayed(place=31),
+        ),
+        Option(
+            name="--concurrency",
+            field="concurrency",
+            kind=Whole(1, MAX_CONCURRENCY),
+            default=1,
+            help="Sequences under way at once, each on a client of its own: an engine with all its "
+            "ranks, their pools and connections.",
+            replay=Replayed(place=32),
         ),
         Option(
             name="--expect-warm",

@@ -59,7 +59,11 @@ _THREADS_OF_ONE = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What all sequences of a client share; `past` are the last ones, for tracing wrong pages."""
+    """What all sequences of a client share.
+
+    `past` are the last ones of all clients, for tracing wrong pages.  With `tells_at_once`, steps
+    are told as they end: no other sequence's lines come between them.
+    """
 
     stage: Stage
     crew: Crew
@@ -67,6 +71,7 @@ class Setting:
     prover: Prover
     past: deque[Candidate]
     account: DroppedAccount
+    tells_at_once: bool = True
 
 
 class Passes:
@@ -79,11 +84,13 @@ class Passes:
         self._prover = setting.prover
         self._past = setting.past
         self._account = setting.account
+        self._tells_at_once = setting.tells_at_once
         self._work = work
         self._label = sequence_label(work.seq, work.aside)
         self._chunks = self._crew.geometry.chunks
         # Several workers divide the cores among them; a single one is divided.
-        self._shares = shares(_THREADS_OF_ONE if len(self._crew.workers) == 1 else 1)
+        workers = sum(len(crew.workers) for crew in setting.stage.crews)
+        self._shares = shares(_THREADS_OF_ONE if workers == 1 else 1)
         self._steps: list[Step] = []
         self._stored_ns = 0
         self._overwriting: list[asyncio.Future[None]] = []
@@ -125,7 +132,8 @@ class Passes:
 
     def _record(self, step: Step) -> None:
         self._steps.append(step)
-        self._stage.emit(self._label, step)
+        if self._tells_at_once:
+            self._stage.emit(self._label, step)
 
     async def _answered(self, steps: Iterable[CallRecord]) -> None:
         """Record steps; ends the run if one of them has no answer and the server is gone."""

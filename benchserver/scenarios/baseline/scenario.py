@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,15 +21,16 @@ from benchserver.scenarios.baseline.plan import PROBES, SKIPPED_TOKENS, Probing
 from benchserver.scenarios.baseline.probes import PARTIAL, PROBE_CHECKS, probes_made
 from benchserver.scenarios.baseline.series import RATES, SERIES, count
 from benchserver.scenarios.dropped import dropped_section
-from benchserver.stage.stage import Stage
+from benchserver.stage.stage import Crew, Stage
 from benchserver.stage.traits import Omissions, Traits
+from benchserver.tasks import gather_all
 
 if TYPE_CHECKING:
     from benchserver.scenarios.baseline.passes import Setting
     from benchserver.scenarios.baseline.sequences import Sequences
 
 _REMEMBERED = 16
-"""How many past sequences a wrong page can be traced to."""
+"""How many past sequences of each client a wrong page can be traced to."""
 
 
 class Baseline:
@@ -48,6 +50,8 @@ class Baseline:
             series=SERIES,
             rates=RATES,
             turns=self._config.turns,
+            clients=self._config.clients,
+            at_once=self._config.clients,
         )
 
     def omissions(self, stage: Stage) -> Omissions:
@@ -68,28 +72,31 @@ class Baseline:
         return Omissions(checks=checks, probes=probes)
 
     async def play(self, stage: Stage) -> None:
-        """Run one sequence after the other, and conclude each."""
+        """Run one sequence after the other on each client, and conclude each."""
         model_name = stage.crews[0].engine.model_name
         account = DroppedAccount(await stage.met.condition.counters(model_name))
         stage.book.add_section(partial(dropped_section, account))
         try:
-            await self._play(stage, account)
+            settings = settings_of(self._config, stage, account)
+            await gather_all(self._play_client(setting) for setting in settings)
         finally:
             if self._config.max_dropped:
                 stage.book.ledger.add([account.finding(self._config.max_dropped)])
 
-    async def _play(self, stage: Stage, account: DroppedAccount) -> None:
-        sequences = sequences_of(self._config, stage)
-        setting = setting_of(self._config, stage, account)
-        for seq in self._config.turns:
-            if seq > self._config.start:
+    async def _play_client(self, setting: Setting) -> None:
+        """Run the sequences of one client; what it cannot go on after ends the others too."""
+        stage, sequences = setting.stage, sequences_of(self._config, setting.crew, setting.stage)
+        for number, seq in enumerate(self._config.turns_of(setting.crew.number)):
+            if number:
                 await stage.clock.sleep_ns(int(self._config.interval_s * NS_PER_S))
             records, fatal = await run_sequence(sequences, setting, seq)
             count(records[0], stage.measures)
+            steps = [(record.label, step) for record in records for step in record.steps]
             await stage.conclude(
                 records[0].label,
                 [finding for record in records for finding in findings_on(record)],
                 probes=[probe for record in records for probe in probes_made(record)],
+                steps=() if setting.tells_at_once else steps,
                 over=fatal is not None,
             )
             if fatal is not None:
@@ -121,41 +128,50 @@ async def run_sequence(
     return [record, aside], fatal
 
 
-def setting_of(config: BaselineConfig, stage: Stage, account: DroppedAccount) -> Setting:
+def settings_of(config: BaselineConfig, stage: Stage, account: DroppedAccount) -> list[Setting]:
+    """Return the setting of each client's sequences; what they share is that of one machine."""
     from collections import deque
 
+    from benchserver.kv.owners import Candidate
     from benchserver.scenarios.baseline.passes import Setting
-    from benchserver.scenarios.proof import Prover
+    from benchserver.scenarios.proof import Prover, effort_here
 
-    (crew,) = stage.crews
-    prover = Prover(
-        crew.workers,
-        stage.met.http if crew.cross_check else None,
-        stage.threads,
-        sources=() if config.expect_warm else crew.engine.writers,
-        geometry=crew.geometry,
-    )
-    return Setting(
-        stage=stage,
-        crew=crew,
-        config=config,
-        prover=prover,
-        past=deque(maxlen=_REMEMBERED),
-        account=account,
-    )
+    clients = len(stage.crews)
+    past = deque[Candidate](maxlen=_REMEMBERED * clients)
+    effort = effort_here(stage.crews[0].geometry.chunk_bytes)
+    asking = asyncio.Semaphore(effort.digests_at_once)
+    return [
+        Setting(
+            stage=stage,
+            crew=crew,
+            config=config,
+            prover=Prover(
+                crew.workers,
+                stage.met.http if crew.cross_check else None,
+                stage.threads,
+                sources=() if config.expect_warm else crew.engine.writers,
+                geometry=crew.geometry,
+                effort=effort,
+                asking=asking,
+            ),
+            past=past,
+            account=account,
+            tells_at_once=clients == 1,
+        )
+        for crew in stage.crews
+    ]
 
 
-def sequences_of(config: BaselineConfig, stage: Stage) -> Sequences:
+def sequences_of(config: BaselineConfig, crew: Crew, stage: Stage) -> Sequences:
     from benchserver.scenarios.baseline.sequences import Sequences
 
-    (crew,) = stage.crews
     return Sequences(
         seed=crew.engine.seed,
         geometry=crew.geometry,
         content_root=crew.content_root,
         probing=_probing(config, stage),
-        blocks=lambda turn: tuple(
-            crew.engine.block_plan(crew.geometry, turn=turn, rank=worker.rank)
+        blocks=lambda seq: tuple(
+            crew.engine.block_plan(crew.geometry, turn=config.turn_of(seq), rank=worker.rank)
             for worker in crew.workers
         ),
     )

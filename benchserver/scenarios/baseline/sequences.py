@@ -22,7 +22,7 @@ _ASIDE = "equal chunks"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sequences:
-    """Plans the sequences of one run; `blocks` plans those of a turn, for every rank."""
+    """Plans the sequences of one client; `blocks` plans those of a sequence, for every rank."""
 
     seed: int
     geometry: Geometry

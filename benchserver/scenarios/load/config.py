@@ -44,6 +44,11 @@ class LoadConfig:
         return self.requests
 
     @property
+    def in_flight(self) -> int:
+        """Return how many requests of one client are under way at once."""
+        return self.concurrency
+
+    @property
     def asked(self) -> Asked:
         """Return the workload as it was asked for; UsageError if there is no such one."""
         return _parsed(self.workload, self.speedup, self.max_input_tokens)

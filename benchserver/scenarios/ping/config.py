@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -11,6 +12,9 @@ class PingConfig:
 
     count: int | None
     interval_s: float
+
+    clients: ClassVar[int] = 1
+    in_flight: ClassVar[int] = 1
 
     @property
     def units(self) -> int | None:

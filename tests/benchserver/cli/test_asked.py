@@ -17,6 +17,7 @@ EVERY_OPTION = (
     *("--use-mla", "--model-name", "m", "--cache-salt", "s", "--seed", "0", "--expect-warm"),
     *("--timeout", "1.5", "--visible-within", "0", "--wait-ready", "60"),
     *("--partial-retrieve-every", "4", "--partial-skip", "chunks", "--http-token", "secret"),
+    *("--concurrency", "6"),
 )
 
 
@@ -46,6 +47,7 @@ def test_every_option_reaches_the_run(runs: Runs) -> None:
         "timeout_s": 1.5,
         "visible_within_s": 0.0,
         "max_dropped": 0.0,
+        "concurrency": 6,
         "wait_ready_s": 60.0,
         "http_token": "secret",
         "http_ca": "",
@@ -62,7 +64,7 @@ def test_defaults(runs: Runs) -> None:
     assert (config.rpc_url, config.http_url) == ("tcp://localhost:5555", "http://localhost:8080")
     assert (config.num_tokens, config.start, config.end) == (512, 0, None)
     assert (config.interval_s, config.timeout_s) == (0.5, 10.0)
-    assert config.needs_http is True
+    assert (config.needs_http, config.concurrency) == (True, 1)
     assert config.partial_every == 10
     assert config.partial_skip == "blocks"
     assert 0 <= config.seed < 2**32

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, cast
 
 from benchserver.client.keys import KeyMaker
-from benchserver.client.worker import Worker, instance_id
+from benchserver.client.worker import MAX_RANK_BITS, Worker, instance_id
+from benchserver.config.run import MAX_WORKERS
 from benchserver.options.engine import MAX_TP_SIZE
 from protocol.keys import CacheKey
 
@@ -41,3 +42,8 @@ def test_lines_name_the_client_of_a_worker_where_there_are_several() -> None:
     parts = {"kv_rank": 0, "instance_id": 7, "rpc": nothing, "pool": nothing, "mode": nothing}
     assert Worker(rank=1, **parts).place == "rank=1"
     assert Worker(rank=1, client=3, **parts).place == "client=3 rank=1"
+
+
+def test_as_many_workers_as_a_run_may_have_have_ids_of_their_own() -> None:
+    assert MAX_WORKERS == 1 << MAX_RANK_BITS
+    assert instance_id(1, MAX_WORKERS - 1) < instance_id(2, 0)

@@ -38,6 +38,12 @@ def test_the_default_run_is_fine(make_config: MakeConfig) -> None:
         ({"end": 0}, "--end 0 must be greater than --start 0: sequences run from --start up to"),
         ({"start": 5, "end": 5}, "--end 5 must be greater than --start 5"),
         ({"start": 5, "end": 2}, "--end 2 must be greater than --start 5"),
+        ({"concurrency": 0}, "--concurrency 0 is out of range, expected 1 to 1024"),
+        ({"concurrency": 1025}, "--concurrency 1025 is out of range"),
+        (
+            {"concurrency": 17, "end": None, "tp_size": 256},
+            "17 clients of 256 ranks are 4352 workers, a run has 4096 at most",
+        ),
         ({"seed": -1}, "--seed -1 is out of range"),
         ({"seed": 2**63}, "--seed 9223372036854775808 is out of range"),
         ({"seed": 10**400}, "--seed 10000"),

@@ -70,6 +70,7 @@ CONFIG = {
     "partial_skip": "blocks",
     "visible_within_s": 2.0,
     "max_dropped": 0.0,
+    "concurrency": 1,
     "cross_check": True,
 }
 

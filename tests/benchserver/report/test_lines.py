@@ -208,6 +208,27 @@ def test_the_summary_of_a_bad_run(good_result: GoodResult) -> None:
     assert not any(text.startswith(("latency", "Throughput")) for text in texts)
 
 
+@pytest.mark.parametrize(
+    ("tp_size", "concurrency", "said"),
+    [
+        (1, 1, "Throughput: "),
+        (2, 1, "Throughput (of one w"),
+        (1, 2, "Throughput (of one worker): "),
+    ],
+)
+def test_figures_of_several_workers_are_those_of_one(
+    good_result: GoodResult,
+    good_sequence: GoodSequence,
+    make_config: MakeConfig,
+    tp_size: int,
+    concurrency: int,
+    said: str,
+) -> None:
+    config = make_config(tp_size=tp_size, concurrency=concurrency)
+    lines = summed_up(good_result(measures=measured(good_sequence()), config=config))
+    assert len([line for line in lines if line.text.startswith(said)]) == 1
+
+
 def test_checks_that_did_not_run(good_result: GoodResult) -> None:
     ledger = new_ledger(CHECKS, PROBES)
     ledger.add(passed(check) for check in ledger.tallies if check not in (DIGESTS, RESIDUE))

@@ -98,6 +98,7 @@ OTHER: dict[str, dict[str, Any]] = {
     "require_transport": {"require_transport": "handle"},
     "server_release": {"server_release": "0.5.6"},
     "timeout_s": {"timeout_s": 0.001},
+    "concurrency": {"concurrency": 3},
     "visible_within_s": {"visible_within_s": 1e-05},
     "max_dropped": {"max_dropped": 0.25},
     "wait_ready_s": {"wait_ready_s": 60.0},

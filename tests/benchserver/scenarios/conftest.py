@@ -44,6 +44,7 @@ async def make_stage(
                         root=content_seed(engine.seed, engine.cache_salt),
                     )
                 )[0]
+                for _ in range(config.own.clients)
                 for rank in range(engine.tp_size)
             ]
             played = build(

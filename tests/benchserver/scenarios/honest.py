@@ -147,15 +147,18 @@ class Told:
 
     steps: list[tuple[str, Step]] = field(default_factory=list)
     verdicts: list[tuple[str, Sequence[Finding]]] = field(default_factory=list)
+    everything: list[tuple[str, object]] = field(default_factory=list)
 
     def note(self, text: str) -> None:
         raise AssertionError(f"a scenario does not say {text!r}")
 
     def step(self, label: str, step: Step) -> None:
         self.steps.append((label, step))
+        self.everything.append((label, step))
 
     def concluded(self, label: str, findings: Sequence[Finding]) -> None:
         self.verdicts.append((label, findings))
+        self.everything.append((label, findings))
 
 
 @dataclass
@@ -180,25 +183,13 @@ def build(config: RunConfig, pools: Sequence[HostPool], threads: Threads, traits
     clock, geometry = VirtualClock(), engine.geometry(CHUNK_TOKENS)
     server = HonestServer(geometry, clock)
     connection = ScriptedConnection(server.script(), V056, clock=clock, timeout_ns=TIMEOUT_NS)
-    keys = KeyMaker(
-        model_name=engine.model_name,
-        world_size=engine.world_size,
-        cache_salt=engine.cache_salt,
-        readers=engine.readers_per_object,
+    crews = tuple(
+        _crew(engine, client, pools, connection, clock, threads)
+        for client in range(len(pools) // engine.tp_size)
     )
-    workers = tuple(
-        _worker(engine, rank, pool, connection, clock, threads) for rank, pool in enumerate(pools)
-    )
-    server.pools = {worker.instance_id: cast(HostPool, worker.pool) for worker in workers}
-    desk = LookupDesk(
-        connection,
-        keys,
-        kv_ranks=[worker.kv_rank for worker in workers],
-        tp_size=engine.tp_size,
-        chunk_tokens=CHUNK_TOKENS,
-        clock=clock,
-        timeout_ns=TIMEOUT_NS,
-    )
+    server.pools = {
+        worker.instance_id: cast(HostPool, worker.pool) for crew in crews for worker in crew.workers
+    }
     told = Told()
     book = Book(traits, told)
     connections = Connections(clock=clock, ledger=book.ledger)
@@ -223,31 +214,61 @@ def build(config: RunConfig, pools: Sequence[HostPool], threads: Threads, traits
         finishing=Finishing(),
         connections=connections,
         book=book,
-        crews=(
-            Crew(
-                number=0,
-                engine=engine,
-                geometry=geometry,
-                workers=workers,
-                desk=desk,
-                keys=keys,
-                cross_check=False,
-                content_root=content_seed(engine.seed, engine.cache_salt),
-            ),
-        ),
+        crews=crews,
     )
     return Played(stage, cast(BaselineConfig, config.own), server, told, connection, clock)
 
 
+def _crew(
+    engine: Engine,
+    client: int,
+    pools: Sequence[HostPool],
+    connection: ScriptedConnection,
+    clock: VirtualClock,
+    threads: Threads,
+) -> Crew:
+    keys = KeyMaker(
+        model_name=engine.model_name,
+        world_size=engine.world_size,
+        cache_salt=engine.cache_salt,
+        readers=engine.readers_per_object,
+    )
+    first = client * engine.tp_size
+    workers = tuple(
+        _worker(engine, first + rank, rank, pools[first + rank], connection, clock, threads)
+        for rank in range(engine.tp_size)
+    )
+    desk = LookupDesk(
+        connection,
+        keys,
+        kv_ranks=[worker.kv_rank for worker in workers],
+        tp_size=engine.tp_size,
+        chunk_tokens=CHUNK_TOKENS,
+        clock=clock,
+        timeout_ns=TIMEOUT_NS,
+    )
+    return Crew(
+        number=client,
+        engine=engine,
+        geometry=engine.geometry(CHUNK_TOKENS),
+        workers=workers,
+        desk=desk,
+        keys=keys,
+        cross_check=False,
+        content_root=content_seed(engine.seed, engine.cache_salt),
+    )
+
+
 def _worker(
     engine: Engine,
+    number: int,
     rank: int,
     pool: HostPool,
     connection: ScriptedConnection,
     clock: VirtualClock,
     threads: Threads,
 ) -> Worker:
-    instance = 1000 + rank
+    instance = 1000 + number
     mode = MappedMode(
         connection,
         pool,

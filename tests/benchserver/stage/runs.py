@@ -190,15 +190,17 @@ class Notes:
 
     notes: list[str] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
 
     def note(self, text: str) -> None:
         self.notes.append(text)
 
     def step(self, label: str, step: Step) -> None:
         self.steps.append(step)
+        self.told.append(f"step of {label}")
 
     def concluded(self, label: str, findings: Sequence[Finding]) -> None:
-        """Keep nothing: the ledger has them."""
+        self.told.append(f"verdict on {label}")
 
 
 @dataclass

@@ -11,6 +11,7 @@ from benchserver.check.replies import REPLIES
 from benchserver.check.run import RUN
 from benchserver.check.verdict import Verdict, failed, passed
 from benchserver.config.run import RunConfig
+from benchserver.history import CallRecord, Outcome
 from benchserver.stage.stage import Stage
 from protocol.ops import Op
 from tests.benchserver.stage.scripted import (
@@ -22,6 +23,7 @@ from tests.benchserver.stage.scripted import (
     Play,
     Server,
     played,
+    run_of,
     two_acts,
 )
 
@@ -71,6 +73,19 @@ async def test_what_is_concluded_is_counted_by_its_worst_finding(make_config: Ma
     assert result.ledger.tallies[WORKS].texts == ["not so good"]
     assert result.ledger.probes[ASKED].made == 1
     assert result.verdict is Verdict.INVALID
+
+
+@pytest.mark.asyncio
+async def test_steps_that_were_kept_back_are_told_with_the_verdict(
+    make_config: MakeConfig,
+) -> None:
+    async def keep_back(stage: Stage) -> None:
+        step = CallRecord(name="NOOP", outcome=Outcome.OK, began_ns=0, ended_ns=1)
+        await stage.conclude("act=0", GOOD, steps=[("act=0", step)] * 3)
+
+    run, notes = run_of(make_config(spec=SPEC), Play(keep_back), Server())
+    await run.execute()
+    assert notes.told == ["step of act=0"] * 3 + ["verdict on act=0"]
 
 
 @pytest.mark.parametrize("over", [False, True])

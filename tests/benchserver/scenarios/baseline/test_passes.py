@@ -29,7 +29,7 @@ from benchserver.scenarios.baseline.checks import JUDGES
 from benchserver.scenarios.baseline.passes import Passes, Setting
 from benchserver.scenarios.baseline.plan import PROBES, REUSED_SOURCE, SKIPPED_TOKENS, Pass
 from benchserver.scenarios.baseline.probes import probes_made
-from benchserver.scenarios.baseline.scenario import findings_on, sequences_of, setting_of
+from benchserver.scenarios.baseline.scenario import findings_on, sequences_of, settings_of
 from benchserver.scenarios.baseline.sequences import Sequences
 from benchserver.stage.condition import Condition
 from protocol.counters import Counters
@@ -43,8 +43,8 @@ REFUSED = TransferResult(event=b"", ok=False)
 
 
 def ready(played: Played) -> tuple[Sequences, Setting]:
-    account = DroppedAccount(None)
-    return sequences_of(played.asked, played.stage), setting_of(played.asked, played.stage, account)
+    (setting,) = settings_of(played.asked, played.stage, DroppedAccount(None))
+    return sequences_of(played.asked, setting.crew, played.stage), setting
 
 
 async def run_one(played: Played, seq: int = 0) -> SequenceRecord:
@@ -248,8 +248,8 @@ async def test_chunks_that_the_server_has_dropped_are_its_own_finding(
     played.server.visible_after_ns = 3600 * NS_PER_S
     tell_counters(monkeypatch, played, Counters(dropped_chunks=7 + counted))
     account = DroppedAccount(Counters(dropped_chunks=7))
-    setting = setting_of(played.asked, played.stage, account)
-    sequences = sequences_of(played.asked, played.stage)
+    (setting,) = settings_of(played.asked, played.stage, account)
+    sequences = sequences_of(played.asked, setting.crew, played.stage)
     record, _ = await Passes(setting, sequences.plan(3)).run()
     found = [f for f in findings_on(record) if f.verdict is not Verdict.VALID]
     assert [f.check.name for f in found if not f.follows] == failing

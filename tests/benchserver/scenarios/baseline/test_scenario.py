@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -193,3 +194,85 @@ async def test_what_a_run_knows_of_it_beforehand(make_stage: MakeStage) -> None:
     assert (traits.name, traits.unit, traits.workers) == ("baseline", "sequence", True)
     assert traits.turns == range(2, 6)
     assert traits.probes == PROBES
+
+
+def lines_of(played: Played) -> list[str]:
+    """Return the labels of steps and verdicts in the order in which they were told."""
+    return [label for label, _ in played.told.everything]
+
+
+@pytest.mark.asyncio
+async def test_sequences_at_once_are_each_on_a_client_and_told_together(
+    make_stage: MakeStage,
+) -> None:
+    played = make_stage(start=0, end=8, interval_s=0.5, concurrency=4)
+    await play(played)
+    assert played.stage.book.counts[Verdict.VALID] == 8
+    assert {label for label, _ in played.told.verdicts} == {f"seq={seq}" for seq in range(8)}
+    stored_by = {
+        (int(call[1].request_id.split("-")[2]), call[2])
+        for call in played.connection.calls
+        if call[0] is Op.STORE
+    }
+    assert stored_by == {(seq, 1000 + seq % 4) for seq in range(8)}
+    told = [label for label, _ in itertools.groupby(lines_of(played))]
+    assert len(told) == len(set(told)) == 8, told
+    probes = played.stage.book.ledger.probes.values()
+    assert [probe.made for probe in probes] == [1, 4, 1, 1, 1]
+    # One pause, of all clients at the same time.
+    assert NS_PER_S / 2 <= played.clock.now_ns() < NS_PER_S
+
+
+@pytest.mark.asyncio
+async def test_what_ends_one_client_ends_all(make_stage: MakeStage) -> None:
+    played = make_stage(start=0, end=None, interval_s=0.0, concurrency=3)
+    honest = played.server.store
+
+    def last_answer(key: Any, *rest: Any) -> Any:
+        if "-7-cold" in key.request_id:
+            played.server.answers |= {Op.STORE: None, Op.NOOP: None}
+        return honest(key, *rest)
+
+    played.server.answers[Op.STORE] = last_answer
+    with pytest.raises(ServerSilentError):
+        await play(played)
+    *good, (_, last) = played.told.verdicts
+    assert len(good) >= 4
+    assert all(max(f.verdict for f in findings) is Verdict.VALID for _, findings in good)
+    assert max(finding.verdict for finding in last) is Verdict.UNKNOWN
+    # Nobody goes on behind it.
+    calls = len(played.connection.calls)
+    await played.clock.sleep_ns(60 * NS_PER_S)
+    assert len(played.connection.calls) == calls
+
+
+@pytest.mark.asyncio
+async def test_of_sequences_at_once_the_bad_one_alone_fails(make_stage: MakeStage) -> None:
+    played = make_stage(start=0, end=8, interval_s=0.0, concurrency=4)
+    honest = played.server.retrieve
+
+    def spoil(key: Any, instance: int, tables: Any, *rest: Any) -> Any:
+        answer = honest(key, instance, tables, *rest)
+        if "-5-warm" in key.request_id:
+            pool = played.server.pools[instance]
+            pool.page(0, 0, tables[0][0])[0] ^= 1
+        return answer
+
+    played.server.answers[Op.RETRIEVE] = spoil
+    await play(played)
+    bad = [
+        label
+        for label, findings in played.told.verdicts
+        if any(finding.verdict is not Verdict.VALID for finding in findings)
+    ]
+    assert bad == ["seq=5"]
+    (text,) = played.stage.book.ledger.tallies[CONTENT].texts
+    assert text.startswith("seq=5 rank=0: CHECKSUM MISMATCH, leg destination")
+
+
+@pytest.mark.asyncio
+async def test_as_many_clients_as_sequences_at_once_and_as_much_room_for_them(
+    make_stage: MakeStage,
+) -> None:
+    traits = Baseline(make_stage(start=0, end=8, concurrency=3).asked).traits
+    assert (traits.clients, traits.in_flight, traits.at_once) == (3, 1, 3)
