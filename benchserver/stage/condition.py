@@ -144,7 +144,7 @@ class Condition:
                 ledger=self._ledger,
             )
         else:
-            status = await self._read()
+            status = await self.read()
         self.after = status
         if registered:
             return
@@ -186,7 +186,7 @@ class Condition:
         """Return the bytes that lie in L1; a server that does not say how large it is says none."""
         return status.l1_used if status is not None and status.l1_bytes else None
 
-    async def _read(self) -> ServerStatus | None:
+    async def read(self) -> ServerStatus | None:
         """Return what /status says, or None if it does not answer."""
         try:
             return await self._http.status()
@@ -204,7 +204,7 @@ class Condition:
             if not status.health.bad:
                 break
             await self._clock.sleep_ns(_LOOK_AGAIN_NS)
-            read = await self._read()
+            read = await self.read()
             if read is None:
                 break
             status = read

@@ -47,11 +47,7 @@ WIDE_INTERFACES: Measured = {}
 RINGS: list[str] = []
 ROOM_RINGS: list[str] = []
 UNTESTED: list[str] = []
-DEAD_NAMES: list[str] = [
-    "benchserver/check/dropped.py::DroppedAccount.explain_evicted",
-    "benchserver/check/promises.py::undelivered_chunks",
-    "benchserver/check/promises.py::told_of",
-]
+DEAD_NAMES: list[str] = []
 ASKED_KINDS: list[str] = []
 LOOPS_STARTED: Measured = {}
 WRONG_PLACES: list[str] = []

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from benchserver.check.content import CANARIES, CONTENT, fault_text
+from benchserver.check.dropped import DROPPED
 from benchserver.check.judging import Judge
+from benchserver.check.promises import PROMISED, promised
 from benchserver.check.sessions import SESSIONS
-from benchserver.check.transfers import RETRIEVE, STORE
+from benchserver.check.transfers import STORE
 from benchserver.check.verdict import Check, Finding, failed, passed, unproven
 from benchserver.history import Outcome, TransferRecord
 from benchserver.kv.evidence import Evidence, EvidenceKind
@@ -23,41 +23,34 @@ def hits(record: RequestRecord) -> list[Finding]:
     lookup = record.lookup
     if lookup.outcome is not Outcome.OK:
         return [unproven(HITS, f"{record.label}: LOOKUP: {lookup.reason}")]
-    if record.missing is not Missing.UNEXPLAINED:
+    if record.missing not in (Missing.UNEXPLAINED, Missing.UNTOLD):
         return [passed(HITS)]
-    return [
-        failed(
-            HITS,
-            f"{record.label}: LOOKUP hit {lookup.hits}/{lookup.total} chunks, expected "
-            f"{lookup.expected}/{lookup.total}: STORE of chunk {lookup.hits} was acknowledged, and "
-            "nothing that the server says explains that it is gone",
-        )
-    ]
+    text = (
+        f"{record.label}: LOOKUP hit {lookup.hits}/{lookup.total} chunks, expected "
+        f"{lookup.expected}/{lookup.total}: STORE of chunk {lookup.hits} was acknowledged"
+    )
+    if record.missing is Missing.UNTOLD:
+        return [unproven(HITS, f"{text}, and the server does not say whether it gave it up")]
+    return [failed(HITS, f"{text}, and nothing that the server counts explains that it is gone")]
 
 
-def retrieves(record: RequestRecord) -> list[Finding]:
-    """Every reading rank's RETRIEVE of what hit was answered, and accepted."""
-    return _transfers(record, RETRIEVE, record.retrieves)
+def promises(record: RequestRecord) -> list[Finding]:
+    """Every reading rank got what LOOKUP had counted."""
+    return promised(record.label, record.lookup, record.retrieves, record.told)
 
 
 def stores(record: RequestRecord) -> list[Finding]:
     """Every writing rank's STORE was answered, and accepted."""
-    return _transfers(record, STORE, record.stores)
+    return [_stored(record, step) for step in record.stores]
 
 
-def _transfers(
-    record: RequestRecord, check: Check, steps: Sequence[TransferRecord]
-) -> list[Finding]:
-    return [_transfer(record, check, step) for step in steps]
-
-
-def _transfer(record: RequestRecord, check: Check, step: TransferRecord) -> Finding:
-    place = f"{record.label} rank={step.rank}: {step.name}"
+def _stored(record: RequestRecord, step: TransferRecord) -> Finding:
+    place = f"{record.label} rank={step.rank}: STORE"
     if step.outcome is Outcome.UNKNOWN:
-        return unproven(check, f"{place}: {step.reason}")
+        return unproven(STORE, f"{place}: {step.reason}")
     if step.outcome is Outcome.FAIL:
-        return failed(check, f"{place}: {step.reason}")
-    return passed(check)
+        return failed(STORE, f"{place}: {step.reason}")
+    return passed(STORE)
 
 
 def content(record: RequestRecord) -> list[Finding]:
@@ -93,7 +86,7 @@ def sessions(record: RequestRecord) -> list[Finding]:
 
 JUDGES: tuple[Judge[RequestRecord], ...] = (
     (HITS, hits),
-    (RETRIEVE, retrieves),
+    (PROMISED, promises),
     (CONTENT, content),
     (CANARIES, canaries),
     (STORE, stores),
@@ -101,5 +94,5 @@ JUDGES: tuple[Judge[RequestRecord], ...] = (
 )
 """What judges a request by which check, in the order of reports."""
 
-CHECKS = tuple(check for check, _ in JUDGES)
-"""Those of a load."""
+CHECKS = (*(check for check, _ in JUDGES), DROPPED)
+"""Those of a load; what was dropped is judged at its end, for all of it."""

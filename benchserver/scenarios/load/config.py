@@ -37,6 +37,7 @@ class LoadConfig:
     prefill_tokens_per_s: float | None
     verify: str
     visible_within_s: float
+    max_dropped: float | None
 
     @property
     def units(self) -> int | None:

@@ -17,6 +17,7 @@ from benchserver.kv.owners import Candidate
 from benchserver.scenarios import requests
 from benchserver.scenarios.load.config import LoadConfig, verified
 from benchserver.scenarios.load.lease import Armed, Lease
+from benchserver.scenarios.load.losses import Losses
 from benchserver.scenarios.load.model import Stored
 from benchserver.scenarios.load.records import Clocking, Missing, RequestRecord
 from benchserver.scenarios.load.work import Work
@@ -34,6 +35,7 @@ class Setting:
     stage: Stage
     config: LoadConfig
     stored: Stored
+    losses: Losses
     past: deque[Candidate] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
 
 
@@ -49,7 +51,9 @@ class Exchange:
         self._work = work
         self._armed = Armed(0, lease.free_ns)
         self._possible = 0
-        self._missing = Missing.NOTHING
+        self._losses = setting.losses
+        self._missing_late: bool | None = None
+        """Whether what is missing may merely be late; None: nothing is missing."""
         self._lookup: LookupRecord | None = None
         self._retrieves: list[TransferRecord] = []
         self._stores: list[TransferRecord] = []
@@ -80,13 +84,15 @@ class Exchange:
         looked_at = verified(self._config.verified_share, self._crew.engine.seed, work.number)
         look = delivered and looked_at
         evidence = await self._lease.look(work.digests[: lookup.hits], self._past) if look else ()
+        missing, told = await self._explained(), await self._told()
         return RequestRecord(
             number=work.number,
             client=self._crew.number,
             tokens=len(work.tokens),
             chunks=len(work.ids),
             possible=self._possible,
-            missing=self._missing,
+            missing=missing,
+            told=told,
             looked_at=looked_at,
             warmup=warmup,
             lookup=lookup,
@@ -121,17 +127,24 @@ class Exchange:
         )
         self._possible = self._stored.possible(ids)
         if lookup.outcome is Outcome.OK and lookup.hits < expected:
-            self._missing = self._explain(lookup)
+            self._note_missing(ids[lookup.hits], lookup.began_ns)
         return lookup
 
-    def _explain(self, lookup: LookupRecord) -> Missing:
-        """Say why the first chunk behind the hits is not found, and expect it no more."""
-        name = self._work.ids[lookup.hits]
-        age_ns = lookup.began_ns - self._stored.since_ns(name)
+    def _note_missing(self, name: bytes, asked_ns: int) -> None:
+        """Expect a chunk no more that is not found, and note whether it may merely be late."""
+        age_ns = asked_ns - self._stored.since_ns(name)
         self._stored.missed(name)
-        if age_ns < int(self._config.visible_within_s * NS_PER_S):
-            return Missing.NOT_VISIBLE
-        return Missing.UNEXPLAINED
+        self._missing_late = age_ns < int(self._config.visible_within_s * NS_PER_S)
+
+    async def _explained(self) -> Missing:
+        """Return why a chunk is missing; asked for once the server is done with the request."""
+        if self._missing_late is None:
+            return Missing.NOTHING
+        return await self._losses.explain(may_be_late=self._missing_late)
+
+    async def _told(self) -> str:
+        broken = any(step.outcome is Outcome.FAIL for step in self._retrieves)
+        return await self._losses.told() if broken else ""
 
     async def _retrieve(self, request: OpenRequest, hits: int) -> bool:
         """RETRIEVE what hit on every rank; tells whether the request can go on."""
@@ -176,6 +189,7 @@ class Exchange:
         )
         if _all_ok(self._stores):
             self._stored.acknowledge(work.ids[hits:], clock.now_ns())
+            self._losses.account.stored += missed
 
     async def _answered(self, steps: Sequence[CallRecord]) -> None:
         """End the run if a step has no answer and the server is gone.

@@ -131,6 +131,15 @@ LOAD = Table(
             help="Seconds within which a store must be visible to LOOKUP.",
             replay=Replayed(place=40),
         ),
+        Option(
+            name="--max-dropped",
+            field="max_dropped",
+            kind=Number(0.0, 1.0, "SHARE"),
+            default_text="no bound",
+            help="The share of stored chunks that the server may drop, if its own counters account "
+            "for them.",
+            replay=Replayed(place=41),
+        ),
     ),
 )
 

@@ -22,6 +22,7 @@ class Missing(enum.Enum):
     NOT_VISIBLE = "stored less than --visible-within before"
     DROPPED = "dropped by the server, by its own counters"
     EVICTED = "evicted by the server, by its own counters"
+    UNTOLD = "the server does not say what became of them"
     UNEXPLAINED = "nothing explains it"
 
 
@@ -60,8 +61,8 @@ class RequestRecord:
     """One request of a client, with its steps.
 
     `tokens` and `chunks` are what it asked for, `possible` how many first chunks this run may have
-    stored.  `missing` says why fewer were hit than it must find.  `looked_at`: its hits were to be
-    verified.
+    stored.  `missing` says why fewer were hit than it must find.  `told` is what the server says
+    of itself where a promised hit was not delivered.  `looked_at`: its hits were to be verified.
     """
 
     number: int
@@ -70,6 +71,7 @@ class RequestRecord:
     chunks: int
     possible: int
     missing: Missing
+    told: str
     looked_at: bool
     warmup: bool
     lookup: LookupRecord

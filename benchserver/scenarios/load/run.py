@@ -20,6 +20,7 @@ from benchserver.scenarios.load.config import LoadConfig
 from benchserver.scenarios.load.exchange import Exchange, Setting
 from benchserver.scenarios.load.l1 import l1_chunks
 from benchserver.scenarios.load.lease import Lease
+from benchserver.scenarios.load.losses import Losses
 from benchserver.scenarios.load.model import Stored
 from benchserver.scenarios.load.plan import Arrival, Plan, Turns
 from benchserver.scenarios.load.records import ProgressRecord, RequestRecord
@@ -40,12 +41,13 @@ _TELL_EVERY = 20
 class LoadRun:
     """One load on one stage."""
 
-    def __init__(self, config: LoadConfig, stage: Stage, plan: Plan) -> None:
+    def __init__(self, config: LoadConfig, stage: Stage, plan: Plan, losses: Losses) -> None:
         self._config = config
         self._stage = stage
         self._plan = plan
         self._turns = Turns()
-        self._setting = Setting(stage=stage, config=config, stored=Stored())
+        self._setting = Setting(stage=stage, config=config, stored=Stored(), losses=losses)
+        self.account = losses.account
         crew = stage.crews[0]
         self._drawing = Drawing(
             tokens=Tokens(crew.engine.seed),

@@ -7,9 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from benchserver.check.content import CANARIES, CONTENT
-from benchserver.check.transfers import RETRIEVE, STORE
+from benchserver.check.dropped import DROPPED, DroppedAccount
+from benchserver.check.promises import PROMISED
+from benchserver.check.transfers import STORE
+from benchserver.check.verdict import Check
 from benchserver.load.arrivals import planned_ns
 from benchserver.load.workloads.workload import Terms, Workload
+from benchserver.scenarios.dropped import dropped_section
 from benchserver.scenarios.load.checks import CHECKS
 from benchserver.scenarios.load.config import LoadConfig
 from benchserver.scenarios.load.l1 import chunk_bytes, l1_bytes
@@ -46,29 +50,35 @@ class Load:
 
     def omissions(self, stage: Stage) -> Omissions:
         """Return the checks that this run leaves out, and why."""
-        share = self._config.verified_share
-        if share == 0:
-            return Omissions(checks=dict.fromkeys((CONTENT, CANARIES), "--verify off"))
-        if share < 1:
-            reason = f"--verify {self._config.verify}: a share of all hits"
-            return Omissions(checks=dict.fromkeys((CONTENT, CANARIES), reason))
-        return Omissions()
+        checks: dict[Check, str] = {}
+        if self._config.max_dropped is None:
+            checks[DROPPED] = "counted, without a bound (--max-dropped)"
+        if (share := self._config.verified_share) < 1:
+            reason = f"--verify {self._config.verify}{': a share of all hits' if share else ''}"
+            checks |= dict.fromkeys((CONTENT, CANARIES), reason)
+        return Omissions(checks=checks)
 
     async def play(self, stage: Stage) -> None:
         """Send all requests, and conclude each."""
         # Loaded here: the first call does not wait for numpy.
+        from benchserver.scenarios.load.losses import Losses
         from benchserver.scenarios.load.run import LoadRun
         from benchserver.scenarios.load.section import section_of
 
         workload = bound(self._config, stage)
-        run = LoadRun(self._config, stage, plan_of(self._config, stage, workload))
+        counters = await stage.met.condition.counters(stage.crews[0].engine.model_name)
+        losses = Losses(stage, account := DroppedAccount(counters))
+        run = LoadRun(self._config, stage, plan_of(self._config, stage, workload), losses)
         chunk_tokens = stage.crews[0].geometry.chunk_tokens
+        stage.book.add_section(partial(dropped_section, account))
         stage.book.add_section(
             partial(section_of, self._config, run, workload.describe(), chunk_tokens)
         )
         try:
             await run.play()
         finally:
+            if self._config.max_dropped is not None:
+                stage.book.ledger.add([account.finding(self._config.max_dropped)])
             _leave_out_what_never_came(stage)
 
 
@@ -114,7 +124,7 @@ def _leave_out_what_never_came(stage: Stage) -> None:
     """Say why checks found nothing: who hits nothing reads nothing, who hits all stores nothing."""
     tallies = stage.book.ledger.tallies
     for check, reason in (
-        (RETRIEVE, "no LOOKUP hit anything, so nothing was retrieved"),
+        (PROMISED, "no LOOKUP hit anything, so nothing was retrieved"),
         (CONTENT, "nothing was retrieved"),
         (CANARIES, "nothing was retrieved"),
         (STORE, "every LOOKUP hit everything, so nothing was stored"),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from benchserver.line import BAD, Line
+from benchserver.line import BAD, PLAIN, Line
 from benchserver.load.ideal import Ideal, Tally
 from benchserver.scenarios.load.config import LoadConfig
 from benchserver.scenarios.load.records import Missing
@@ -58,11 +58,13 @@ def document_of(config: LoadConfig, run: LoadRun, chunk_tokens: int) -> Mapping[
         },
         "missing": {
             "not_visible_yet": totals.missing[Missing.NOT_VISIBLE],
-            "dropped_chunks": totals.missing[Missing.DROPPED],
+            "dropped_chunks": run.account.dropped,
+            "dropped_share": run.account.share,
             "evicted_chunks": totals.missing[Missing.EVICTED],
+            "untold": totals.missing[Missing.UNTOLD],
             "unexplained": totals.missing[Missing.UNEXPLAINED],
         },
-        "stored_chunks": totals.stored_chunks,
+        "promised": {"not_delivered_chunks": totals.undelivered_chunks},
         "bytes": {"stored": totals.stored_bytes, "retrieved": totals.retrieved_bytes},
         "goodput_per_s": None,
         "seconds": [asdict(row) for row in totals.timeline.rows()],
@@ -153,10 +155,16 @@ def _share(part: int, whole: int) -> str:
 
 
 def _missing_lines(totals: Totals) -> list[Line]:
+    bad = (Missing.UNEXPLAINED, Missing.UNTOLD)
     lines = [
-        Line(f"  Missing: {chunks} chunks, {why.value}", BAD if why is Missing.UNEXPLAINED else "")
-        for why, chunks in totals.missing.items()
+        Line(
+            f"  Missing: {count} chunks that were stored: {why.value}", BAD if why in bad else PLAIN
+        )
+        for why, count in totals.missing.items()
     ]
+    if totals.undelivered_chunks:
+        text = f"  Not delivered: {totals.undelivered_chunks} chunks that LOOKUP had promised"
+        lines.append(Line(text, BAD))
     if totals.found_warm_chunks:
         lines.append(
             Line(f"  Found warm: {totals.found_warm_chunks} chunks that this run had not stored")

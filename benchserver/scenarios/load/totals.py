@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from benchserver.check.promises import undelivered_chunks
 from benchserver.check.verdict import Verdict
-from benchserver.history import Outcome
 from benchserver.scenarios.load.records import Missing, RequestRecord
 from benchserver.stats.timeline import Timeline
 
@@ -32,8 +32,9 @@ class Totals:
     found_warm_chunks: int = 0
     """Hits beyond all that this run can have stored."""
     missing: Counter[Missing] = field(default_factory=Counter)
-    """In chunks, by what explains the first that is missing."""
-    stored_chunks: int = 0
+    """In chunks, by what explains each; of those behind the first of a request nobody knows."""
+    undelivered_chunks: int = 0
+    """Hits that LOOKUP promised and RETRIEVE did not deliver."""
     stored_bytes: int = 0
     retrieved_bytes: int = 0
     hits_read: int = 0
@@ -73,6 +74,5 @@ class Totals:
         self.hit_chunks += lookup.hits
         self.found_warm_chunks += max(0, lookup.hits - record.possible)
         if record.missing is not Missing.NOTHING:
-            self.missing[record.missing] += lookup.expected - lookup.hits
-        if record.stores and all(step.outcome is Outcome.OK for step in record.stores):
-            self.stored_chunks += record.chunks - lookup.hits
+            self.missing[record.missing] += 1
+        self.undelivered_chunks += undelivered_chunks(lookup, record.retrieves)

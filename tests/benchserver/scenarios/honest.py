@@ -14,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from benchserver.check.verdict import Finding
+from benchserver.client.http import HttpFailedError
 from benchserver.client.keys import KeyMaker
 from benchserver.client.lookups import LookupDesk
 from benchserver.client.mapped import MappedMode
@@ -141,6 +142,13 @@ class HonestServer:
         return out.reshape(2 * group.layers, self.geometry.chunk_tokens, -1)
 
 
+class SilentHttp:
+    """An HTTP API that does not answer."""
+
+    async def counters(self, _model_name: str) -> None:
+        raise HttpFailedError("GET /metrics: refused")
+
+
 @dataclass
 class Told:
     """A reporter that keeps what it is told."""
@@ -194,7 +202,7 @@ def build(config: RunConfig, pools: Sequence[HostPool], threads: Threads, traits
     book = Book(traits, told)
     connections = Connections(clock=clock, ledger=book.ledger)
     connections.opened.append(connection)
-    nobody = cast(Any, None)
+    nobody = cast(Any, SilentHttp())
     met = Met(
         dialect=V056,
         connection=connection,

@@ -30,6 +30,7 @@ def config(**changes: Any) -> LoadConfig:
         "prefill_tokens_per_s": None,
         "verify": "all",
         "visible_within_s": 2.0,
+        "max_dropped": None,
     }
     return LoadConfig(**{**fields, **changes})
 
@@ -92,6 +93,7 @@ def record(**changes: Any) -> RequestRecord:
         "tokens": 140,
         "possible": 4,
         "missing": Missing.NOTHING,
+        "told": "",
         "looked_at": True,
         "warmup": False,
         "lookup": lookup(),

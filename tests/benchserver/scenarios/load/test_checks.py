@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from benchserver.check.content import CANARIES, CONTENT
+from benchserver.check.dropped import DROPPED
 from benchserver.check.judging import judge
+from benchserver.check.promises import PROMISED
 from benchserver.check.sessions import SESSIONS
-from benchserver.check.transfers import RETRIEVE, STORE
+from benchserver.check.transfers import STORE
 from benchserver.check.verdict import Check, Finding, Verdict
 from benchserver.history import Outcome
 from benchserver.kv.evidence import Evidence, EvidenceKind
@@ -27,7 +29,7 @@ def not_good(**changes: Any) -> list[Finding]:
 
 def test_all_is_well() -> None:
     findings = judge(record(), JUDGES)
-    assert [finding.check for finding in findings] == list(CHECKS)
+    assert [finding.check for finding in findings] == [c for c in CHECKS if c is not DROPPED]
     assert not not_good()
 
 
@@ -36,7 +38,7 @@ def test_a_request_that_read_nothing_is_not_judged_by_what_it_read() -> None:
     assert [finding.check for finding in findings] == [HITS, STORE, SESSIONS]
 
 
-@pytest.mark.parametrize("why", [Missing.NOT_VISIBLE])
+@pytest.mark.parametrize("why", [Missing.NOT_VISIBLE, Missing.DROPPED, Missing.EVICTED])
 def test_what_is_missing_and_explained_passes(why: Missing) -> None:
     assert not not_good(missing=why)
 
@@ -49,7 +51,14 @@ def test_what_is_missing_and_explained_passes(why: Missing) -> None:
             HITS,
             Verdict.INVALID,
             "request=7 client=1: LOOKUP hit 1/4 chunks, expected 3/4: STORE of chunk 1 was "
-            "acknowledged, and nothing that the server says explains that it is gone",
+            "acknowledged, and nothing that the server counts explains that it is gone",
+        ),
+        (
+            {"missing": Missing.UNTOLD, "lookup": lookup(1, expected=3)},
+            HITS,
+            Verdict.UNKNOWN,
+            "request=7 client=1: LOOKUP hit 1/4 chunks, expected 3/4: STORE of chunk 1 was "
+            "acknowledged, and the server does not say whether it gave it up",
         ),
         (
             {"lookup": lookup(0, outcome=Outcome.UNKNOWN, reason="no answer")},
@@ -58,10 +67,14 @@ def test_what_is_missing_and_explained_passes(why: Missing) -> None:
             "request=7 client=1: LOOKUP: no answer",
         ),
         (
-            {"retrieves": (moved("RETRIEVE", outcome=Outcome.FAIL, reason="said no"),)},
-            RETRIEVE,
+            {
+                "retrieves": (moved("RETRIEVE", outcome=Outcome.FAIL, reason="said no"),),
+                "told": "3 chunks evicted since the run began",
+            },
+            PROMISED,
             Verdict.INVALID,
-            "request=7 client=1 rank=0: RETRIEVE: said no",
+            "request=7 client=1 rank=0: LOOKUP promised 2 chunks, RETRIEVE failed: said no; the "
+            "server says: 3 chunks evicted since the run began",
         ),
         (
             {"stores": (moved("STORE", rank=1, outcome=Outcome.UNKNOWN, reason="late"),)},

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from benchserver.check.dropped import DroppedAccount
 from benchserver.clock import NS_PER_MS, NS_PER_S
 from benchserver.errors import ServerSilentError
 from benchserver.history import Outcome
@@ -14,6 +15,7 @@ from benchserver.load.request import Part, Request
 from benchserver.load.tokens import Tokens
 from benchserver.scenarios.load.exchange import Exchange, Setting
 from benchserver.scenarios.load.lease import Lease
+from benchserver.scenarios.load.losses import Losses
 from benchserver.scenarios.load.model import Stored
 from benchserver.scenarios.load.records import Missing, RequestRecord
 from benchserver.scenarios.load.work import Drawing, Work
@@ -28,7 +30,12 @@ class One:
     def __init__(self, loaded: Loaded) -> None:
         stage, crew = loaded.stage, loaded.stage.crews[0]
         self.clock = loaded.played.clock
-        self.setting = Setting(stage=stage, config=loaded.config, stored=Stored())
+        self.setting = Setting(
+            stage=stage,
+            config=loaded.config,
+            stored=Stored(),
+            losses=Losses(stage, DroppedAccount(None)),
+        )
         self.lease = Lease(stage, crew, number=0, leases=2)
         self.drawing = Drawing(
             tokens=Tokens(7), geometry=crew.geometry, content_root=crew.content_root
@@ -100,7 +107,7 @@ async def test_a_hit_that_nobody_foresaw_is_read_and_verified(make_load: MakeLoa
 
 
 @pytest.mark.parametrize(
-    ("waited_ns", "why"), [(0, Missing.NOT_VISIBLE), (3 * NS_PER_S, Missing.UNEXPLAINED)]
+    ("waited_ns", "why"), [(0, Missing.NOT_VISIBLE), (3 * NS_PER_S, Missing.UNTOLD)]
 )
 @pytest.mark.asyncio
 async def test_what_was_stored_and_is_not_found_is_explained_or_not(
@@ -146,6 +153,7 @@ async def test_what_was_promised_and_not_delivered_ends_a_request(make_load: Mak
     record = await one.send(SHARED, own("b"))
     assert [step.outcome for step in record.retrieves] == [Outcome.FAIL]
     assert (record.stores, record.evidence, record.delivered) == ((), (), False)
+    assert record.told == "neither /metrics nor /status answers"
     assert [end.name for end in record.ends] == ["FREE_LOOKUP_LOCKS", "END_SESSION"]
 
 

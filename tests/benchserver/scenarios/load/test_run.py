@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from benchserver.check.dropped import DroppedAccount
 from benchserver.check.verdict import Verdict
 from benchserver.clock import NS_PER_MS, NS_PER_S
 from benchserver.load.workloads.parse import parse_workload
+from benchserver.scenarios.load.losses import Losses
 from benchserver.scenarios.load.run import LoadRun
 from benchserver.scenarios.load.scenario import bound, plan_of
 from benchserver.scenarios.load.series import LAG, QUEUED, RESPONSE, SERVICE
@@ -20,7 +22,9 @@ from tests.benchserver.scenarios.load.conftest import Loaded, MakeLoad
 
 async def run_of(loaded: Loaded) -> LoadRun:
     workload = bound(loaded.config, loaded.stage)
-    run = LoadRun(loaded.config, loaded.stage, plan_of(loaded.config, loaded.stage, workload))
+    plan = plan_of(loaded.config, loaded.stage, workload)
+    losses = Losses(loaded.stage, DroppedAccount(None))
+    run = LoadRun(loaded.config, loaded.stage, plan, losses)
     await run.play()
     return run
 

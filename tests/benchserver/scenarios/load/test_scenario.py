@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from benchserver.check.content import CANARIES, CONTENT
-from benchserver.check.transfers import RETRIEVE, STORE
+from benchserver.check.dropped import DROPPED
+from benchserver.check.promises import PROMISED
+from benchserver.check.transfers import STORE
 from benchserver.scenarios.load.checks import CHECKS
 from benchserver.scenarios.load.scenario import Load
 from tests.benchserver.scenarios.load.conftest import MakeLoad
@@ -28,21 +30,22 @@ async def test_bytes_that_nobody_looks_at_are_left_out_by_name(
 ) -> None:
     loaded = make_load(verify=verify)
     omitted = Load(loaded.config).omissions(loaded.stage)
-    assert omitted.checks == {CONTENT: reason, CANARIES: reason}
+    unbound = "counted, without a bound (--max-dropped)"
+    assert omitted.checks == {DROPPED: unbound, CONTENT: reason, CANARIES: reason}
 
 
 @pytest.mark.asyncio
 async def test_all_is_looked_at_unless_it_never_came(make_load: MakeLoad) -> None:
-    loaded = make_load(workload="unique")
+    loaded = make_load(workload="unique", max_dropped=0.0)
     assert not Load(loaded.config).omissions(loaded.stage).checks
     await loaded.play()
     skipped = {c: t.skipped for c, t in loaded.stage.book.ledger.tallies.items() if t.skipped}
     assert skipped == {
-        RETRIEVE: "no LOOKUP hit anything, so nothing was retrieved",
+        PROMISED: "no LOOKUP hit anything, so nothing was retrieved",
         CONTENT: "nothing was retrieved",
         CANARIES: "nothing was retrieved",
     }
-    loaded = make_load(workload="shared-prefix:50")
+    loaded = make_load(workload="shared-prefix:50", max_dropped=0.0)
     await loaded.play()
     tallies = loaded.stage.book.ledger.tallies
     assert not any(tally.skipped for tally in tallies.values())

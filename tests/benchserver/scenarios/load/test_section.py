@@ -15,7 +15,7 @@ from tests.benchserver.scenarios.load.test_l1 import with_l1
 async def test_the_section_says_what_was_asked_and_what_came(make_load: MakeLoad) -> None:
     loaded = make_load(workload="shared-prefix:50", requests=5, concurrency=1)
     await loaded.play()
-    (section,) = loaded.stage.book.sections()
+    _, section = loaded.stage.book.sections()
     document = section.document
     assert section.key == "load"
     assert document["requests"] == {
@@ -47,7 +47,7 @@ async def test_the_section_says_what_was_asked_and_what_came(make_load: MakeLoad
 async def test_what_was_planned_and_not_sent_is_said(make_load: MakeLoad) -> None:
     loaded = make_load(rate="1000", duration_s=0.5, requests=None)
     await loaded.play()
-    (section,) = loaded.stage.book.sections()
+    _, section = loaded.stage.book.sections()
     requests = section.document["requests"]
     assert requests["planned"] == 500 == requests["done"] + requests["unfinished"]
     measurement = section.document["measurement"]
@@ -66,7 +66,7 @@ async def test_ideal_hits_stand_beside_those_that_were_measured(make_load: MakeL
     loaded = make_load(workload="churn:2", requests=40, concurrency=1)
     with_l1(loaded.stage, 8 * chunk_bytes(loaded.stage))
     await loaded.play()
-    (section,) = loaded.stage.book.sections()
+    _, section = loaded.stage.book.sections()
     hits = section.document["hits"]
     # Four requests of four chunks are the working set, of which L1 would hold two: the script's
     # server forgets nothing.
@@ -85,7 +85,7 @@ async def test_a_warm_up_fills_ideal_caches_and_is_not_counted(make_load: MakeLo
         workload="churn:1,l1=1MiB", rate="10", duration_s=10.0, warmup_s=5.0, requests=None
     )
     await loaded.play()
-    (section,) = loaded.stage.book.sections()
+    _, section = loaded.stage.book.sections()
     measured, ideal = (section.document["hits"][name] for name in ("measured", "ideal_infinite"))
     assert section.document["requests"]["warmup"] == 50
     assert measured == ideal

@@ -15,7 +15,7 @@ def test_requests_chunks_and_bytes_add_up() -> None:
     totals.count(record(), Verdict.VALID)
     totals.count(record(lookup=lookup(0), retrieves=(), evidence=()), Verdict.UNKNOWN)
     assert (totals.done, totals.failed, totals.warmup) == (2, 1, 0)
-    assert (totals.asked_chunks, totals.hit_chunks, totals.stored_chunks) == (8, 2, 6)
+    assert (totals.asked_chunks, totals.hit_chunks, totals.undelivered_chunks) == (8, 2, 0)
     assert totals.asked_tokens == 280
     assert (totals.stored_bytes, totals.retrieved_bytes) == (2000, 1000)
     assert (totals.hits_read, totals.hits_verified) == (1, 1)
@@ -36,7 +36,7 @@ def test_what_is_missing_and_what_was_found_warm() -> None:
     short = record(lookup=lookup(1, expected=3), missing=Missing.NOT_VISIBLE)
     totals.count(short, Verdict.VALID)
     totals.count(record(lookup=lookup(4), possible=1), Verdict.VALID)
-    assert totals.missing == {Missing.NOT_VISIBLE: 2}
+    assert totals.missing == {Missing.NOT_VISIBLE: 1}
     assert totals.found_warm_chunks == 3
 
 
@@ -45,4 +45,10 @@ def test_a_request_without_an_answer_is_an_error_of_its_second() -> None:
     lost = (moved("STORE", outcome=Outcome.UNKNOWN, nbytes=0),)
     totals.count(record(stores=lost, clocking=clocking(ended_ns=1500)), Verdict.UNKNOWN)
     assert [row.errors for row in totals.timeline.rows()] == [0, 1]
-    assert totals.stored_chunks == 0
+
+
+def test_what_was_promised_and_not_delivered_is_counted() -> None:
+    totals = Totals(begin_ns=0)
+    refused = (moved("RETRIEVE"), moved("RETRIEVE", outcome=Outcome.FAIL, chunks=0))
+    totals.count(record(retrieves=refused, stores=(), evidence=()), Verdict.INVALID)
+    assert totals.undelivered_chunks == 2
