@@ -17,7 +17,11 @@ MOST_SAMPLES = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BacklogSample:
-    """How many requests were `waiting` at an instant, and how many leases of all were in use."""
+    """How many requests were `waiting` at an instant.
+
+    `in_use` of all leases were in the server's hands then: from the first call of a request to the
+    answer of its last.
+    """
 
     at_s: float
     waiting: int

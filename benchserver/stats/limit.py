@@ -8,10 +8,15 @@ needs them: then it was measured at another rate than the one asked for.  In a c
 server sets the pace, so that alone is no fault there.
 
 Either makes a measurement invalid.  Whether the answers were right is another question.
+
+So many leases, each in the server's hands for the mean service time, come to a rate: no client, how
+quick it may be, gets more out of that server with them.  If it is less than was asked for, the
+server is the limit, late as we may have been; unless we were so full that its times are ours.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -35,6 +40,8 @@ is what an achieved rate may differ from the one asked for."""
 
 _STEADY = 0.5
 """How much more often than not a backlog must have risen, for it to be growing."""
+
+_REMEDY = "lower --rate, or raise --concurrency or --clients if it can do more at once"
 
 _FREE_SHARE = 0.1
 """Of the samples with somebody waiting: if leases were free in more, the waiting is not the
@@ -89,17 +96,15 @@ class Measurement:
 
 
 def judge(evidence: Evidence) -> Measurement:
-    """Return what the evidence says; what is ours comes first, for it may cause the rest."""
-    if evidence.lag is None or evidence.service is None or evidence.wall_s <= 0:
+    """Return what the evidence says; who was full comes first, for that may cause the rest."""
+    lag, service = evidence.lag, evidence.service
+    if lag is None or service is None or evidence.wall_s <= 0:
         return Measurement(valid=False, limit=NOBODY, reasons=("nothing was measured",))
-    ours = [
-        *_late(evidence.lag, evidence.service),
-        *_full_loop(evidence),
-        *_full_process(evidence),
-    ]
-    behind, whose = _behind(evidence.plan)
-    reasons = (*ours, *behind)
-    limit = HARNESS if ours else whose
+    full = [*_full_loop(evidence), *_full_process(evidence)]
+    late = _late(lag, service)
+    behind, whose = ([], NOBODY) if evidence.plan is None else _behind(evidence.plan, service)
+    reasons = (*full, *behind, *late)
+    limit = HARNESS if full or (late and whose != SERVER) else whose
     return Measurement(valid=not reasons, limit=limit, reasons=reasons)
 
 
@@ -134,9 +139,9 @@ def _full_process(evidence: Evidence) -> list[str]:
     ]
 
 
-def _behind(plan: OpenLoop | None) -> tuple[list[str], str]:
+def _behind(plan: OpenLoop, service: LatencySummary) -> tuple[list[str], str]:
     """Return how far the plan was not kept, and whose doing that was."""
-    if plan is None or plan.span_s <= 0:
+    if plan.span_s <= 0:
         return [], NOBODY
     least = max(_GROWN_REQUESTS, _GROWN_SHARE * plan.planned)
     trend = trend_of(plan.samples)
@@ -147,22 +152,26 @@ def _behind(plan: OpenLoop | None) -> tuple[list[str], str]:
     waiting = f"{plan.waiting} of {plan.planned} were still waiting at the end"
     growth = f", {trend.per_s:.1f} more each second" if grows else ""
     queued = "" if plan.queued is None else f", the p99 of all waits {plan.queued.p99_ms:.0f} ms"
-    told = f"{rates}; {waiting}{growth}{queued}"
-    return _whose(plan.samples, told)
+    return _whose(plan, service, f"{rates}; {waiting}{growth}{queued}")
 
 
-def _whose(samples: Sequence[BacklogSample], told: str) -> tuple[list[str], str]:
-    """Return who kept requests waiting, by who had the leases meanwhile."""
-    crowded = [sample for sample in samples if sample.waiting]
+def _whose(plan: OpenLoop, service: LatencySummary, told: str) -> tuple[list[str], str]:
+    """Return who kept requests waiting: by what its leases can do, and who had them meanwhile."""
+    crowded = [sample for sample in plan.samples if sample.waiting]
     if not crowded:
         return [f"the plan was not kept, and nobody looked why: {told}"], NOBODY
+    leases = crowded[-1].leases
+    most_per_s = leases * 1000 / service.mean_ms if service.mean_ms else math.inf
+    text = f"the server did less than it was asked for: {told}; {_REMEDY}"
+    if most_per_s < plan.asked_per_s:
+        return [
+            f"{text} ({leases} leases at {service.mean_ms:.1f} ms each are {most_per_s:.1f} "
+            "requests/s at most)"
+        ], SERVER
     free = sum(sample.in_use < sample.leases for sample in crowded)
     if free > _FREE_SHARE * len(crowded):
         return [
             f"bench-server did not send what it could: {told}; in {free} of {len(crowded)} looks "
-            "at those who waited, leases were free"
+            "at those who waited, leases were not in the server's hands"
         ], HARNESS
-    return [
-        f"the server did less than it was asked for: {told}, while all {crowded[-1].leases} leases "
-        "were in its hands; lower --rate, or raise --concurrency if it can do more at once"
-    ], SERVER
+    return [f"{text} (all {leases} leases were in its hands)"], SERVER
