@@ -111,10 +111,14 @@ class Exchange:
 
     async def _calls(self, request: OpenRequest) -> LookupRecord:
         """Make all calls; the lease is free, as far as the server is concerned, after them."""
-        lookup = await self._look_up(request)
-        if lookup.outcome is Outcome.OK and await self._retrieve(request, lookup.hits):
-            await self._store(request, lookup.hits)
-        self._ends = await requests.settle(self._crew, request)
+        self._lease.with_server = True
+        try:
+            lookup = await self._look_up(request)
+            if lookup.outcome is Outcome.OK and await self._retrieve(request, lookup.hits):
+                await self._store(request, lookup.hits)
+            self._ends = await requests.settle(self._crew, request)
+        finally:
+            self._lease.with_server = False
         self._lease.free_ns = self._stage.clock.now_ns()
         await self._answered([lookup, *self._retrieves, *self._stores, *self._ends])
         return lookup

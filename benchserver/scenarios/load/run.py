@@ -65,7 +65,6 @@ class LoadRun:
         self._backlog = Backlog()
         self._sent = 0
         self._sent_warm = 0
-        self._under_way = 0
         self._cpu_begin: CpuTimes | None = None
         self._cpu_end: CpuTimes | None = None
 
@@ -115,11 +114,7 @@ class LoadRun:
         self._sent += 1
         self._sent_warm += warmup
         self.ideal.ask(work.ids, len(work.tokens), counted=not warmup)
-        self._under_way += 1
-        try:
-            return await exchange.run(planned_ns, warmup=warmup)
-        finally:
-            self._under_way -= 1
+        return await exchange.run(planned_ns, warmup=warmup)
 
     async def _conclude(self, record: RequestRecord) -> None:
         findings = judge(record, JUDGES)
@@ -148,7 +143,7 @@ class LoadRun:
                 BacklogSample(
                     at_s=self.now_ns / NS_PER_S,
                     waiting=self.waiting,
-                    in_use=self._under_way,
+                    in_use=sum(lease.with_server for lease in self._leases),
                     leases=len(self._leases),
                 )
             )

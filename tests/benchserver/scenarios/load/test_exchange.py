@@ -13,6 +13,7 @@ from benchserver.history import Outcome
 from benchserver.kv.evidence import EvidenceKind
 from benchserver.load.request import Part, Request
 from benchserver.load.tokens import Tokens
+from benchserver.scenarios import requests
 from benchserver.scenarios.load.exchange import Exchange, Setting
 from benchserver.scenarios.load.lease import Lease
 from benchserver.scenarios.load.losses import Losses
@@ -77,6 +78,30 @@ async def test_what_hit_is_read_and_the_rest_is_stored(make_load: MakeLoad) -> N
         kinds = [(seen.content.kind, seen.canaries.kind) for seen in record.evidence]
         assert kinds == [(EvidenceKind.MATCH, EvidenceKind.MATCH)] * 2
     assert not loaded.stage.crews[0].desk.open_requests
+
+
+@pytest.mark.asyncio
+async def test_a_lease_is_with_the_server_during_the_calls_and_no_longer(
+    make_load: MakeLoad, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = One(make_load())
+    seen: list[tuple[str, bool]] = []
+    arm, look, settle = one.lease.arm, one.lease.look, requests.settle
+
+    def noted(name: str, do: Any) -> Any:
+        def call(*args: Any) -> Any:
+            seen.append((name, one.lease.with_server))
+            return do(*args)
+
+        return call
+
+    monkeypatch.setattr(one.lease, "arm", noted("arm", arm))
+    monkeypatch.setattr(one.lease, "look", noted("look", look))
+    monkeypatch.setattr(requests, "settle", noted("settle", settle))
+    await one.send(SHARED)
+    await one.send(SHARED)
+    assert seen[-3:] == [("arm", False), ("settle", True), ("look", False)]
+    assert not one.lease.with_server
 
 
 @pytest.mark.asyncio
