@@ -297,10 +297,12 @@ ROOMS = {
         "stats",
     },
     "selftest": {"clock", "embedded", "errors", "options", "outlet", "refserver"},
+    "sweep": {"clock", "errors", "options", "stats"},
     "cli": {
         "breakeven",
         "check",
         "scenarios",
+        "sweep",
         "clock",
         "config",
         "cuda",

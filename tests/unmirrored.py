@@ -21,6 +21,7 @@ UNMIRRORED: dict[str, str] = {
             "benchserver/scenarios/load/options.py",
             "benchserver/scenarios/ping/options.py",
             "benchserver/selftest/options.py",
+            "benchserver/sweep/options.py",
         ),
         "rows of options: tests/benchserver/options/test_tables.py reads them all",
     ),

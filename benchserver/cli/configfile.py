@@ -11,20 +11,14 @@ Command line and environment win over it.  Unknown names are refused.  What all 
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
 
 from benchserver.cli.clickoptions import TableOption
+from benchserver.cli.tomlfile import read_toml
 from benchserver.cli.types import StrictFloat, StrictInt
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
-
-_MAX_BYTES = 1 << 20
+from benchserver.errors import UsageError
 
 
 def load_config(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -36,15 +30,9 @@ def load_config(ctx: click.Context, param: click.Parameter, value: str | None) -
 
 def _read(ctx: click.Context, path: str) -> dict[str, Any]:
     try:
-        with open(path, "rb") as file:
-            text = file.read(_MAX_BYTES + 1)
-        if len(text) > _MAX_BYTES:
-            raise click.BadParameter(f"{path} is longer than {_MAX_BYTES} bytes")
-        document = tomllib.loads(text.decode("utf-8"))
-    except OSError as error:
-        raise click.BadParameter(f"{path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:  # also from integers of thousands of digits
-        raise click.BadParameter(f"{path} is not TOML: {' '.join(str(error).split())}") from error
+        document = read_toml(path)
+    except UsageError as error:
+        raise click.BadParameter(str(error)) from error
     return _checked(ctx.command, document, path)
 
 

@@ -14,6 +14,7 @@ from benchserver.cli.group import OneLineGroup
 from benchserver.cli.scenario import play, scenario_command
 from benchserver.cli.selftest import selftest
 from benchserver.cli.serve import serve
+from benchserver.cli.sweep import sweep
 from benchserver.errors import UsageError
 from benchserver.scenarios.baseline.command import COMMAND as BASELINE
 from benchserver.scenarios.command import Command
@@ -51,5 +52,5 @@ def _refuse_lost_options(ctx: click.Context, command: str) -> None:
 SCENARIOS: tuple[Command[Any], ...] = (LOAD, PING)
 """Those with a command of their own."""
 
-for command in (*map(scenario_command, SCENARIOS), serve, selftest, breakeven):
+for command in (*map(scenario_command, SCENARIOS), serve, selftest, sweep, breakeven):
     cli.add_command(command)
