@@ -186,6 +186,18 @@ class LoadRun:
         asked_ns = 0 if end_ns is None else end_ns - self._config.warmup_ns
         return max(0, last_ns, min(asked_ns, self.now_ns)) / NS_PER_S
 
+    @property
+    def with_server(self) -> float | None:
+        """Return how many requests the server had on average; None: none was measured.
+
+        What is missing of all leases is our own work (making blocks ready, looking at them), a
+        pause for the prefill, and, in an open loop, the time in which nothing was due.
+        """
+        service = self._stage.measures.latencies[SERVICE].summary()
+        if service is None or not self.duration_s:
+            return None
+        return service.mean_ms * service.count / 1000 / self.duration_s
+
     def measurement(self) -> Measurement:
         """Return which side was the limit."""
         latencies, begin = self._stage.measures.latencies, self._cpu_begin

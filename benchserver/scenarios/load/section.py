@@ -38,6 +38,7 @@ def document_of(config: LoadConfig, run: LoadRun, chunk_tokens: int) -> Mapping[
         "concurrency": config.concurrency,
         "rate_asked_per_s": run.planned / duration_s if run.is_open and duration_s else None,
         "rate_achieved_per_s": _per_s(totals.done, duration_s),
+        "with_server_mean": run.with_server,
         "requests": {
             "planned": run.planned,
             "done": totals.done,
@@ -112,15 +113,28 @@ def _lines(
     lines = [
         Line(f"  {described}; {pace}, {who}"),
         Line(f"  {totals.done} requests in {duration_s:.2f} s: {rate:.2f}/s{_planned(run)}"),
+        *_with_server_lines(config, run),
         *(Line(text) for text in hit_texts(totals, run.ideal)),
         *_missing_lines(totals),
         Line(_verified_text(config, totals)),
     ]
     if measurement.valid:
-        return [*lines, Line("  Measurement: valid, nothing on our side held it back")]
+        return [
+            *lines,
+            Line("  Measurement: valid, nothing left late, no core of ours was full"),
+        ]
     head = f"limit: {measurement.limit}" if measurement.limit else "no limit is known"
     told = [Line(f"    {reason}", BAD) for reason in measurement.reasons]
     return [*lines, Line(f"  Measurement: INVALID, {head}", BAD), *told]
+
+
+def _with_server_lines(config: LoadConfig, run: LoadRun) -> list[Line]:
+    """Say how many requests the server really had at once."""
+    mean, most = run.with_server, config.clients * config.concurrency
+    if mean is None:
+        return []
+    rest = "" if run.is_open else "; the rest of the time was ours, or the prefill's"
+    return [Line(f"  The server had {mean:.2f} of {most} requests at once on average{rest}")]
 
 
 def _planned(run: LoadRun) -> str:

@@ -6,6 +6,7 @@ import pytest
 
 from benchserver.scenarios.load.l1 import chunk_bytes
 from benchserver.scenarios.load.section import share_verified
+from benchserver.scenarios.load.series import SERVICE
 from benchserver.scenarios.load.totals import Totals
 from tests.benchserver.scenarios.load.conftest import MakeLoad
 from tests.benchserver.scenarios.load.test_l1 import with_l1
@@ -35,6 +36,15 @@ async def test_the_section_says_what_was_asked_and_what_came(make_load: MakeLoad
     assert document["bytes"] == {"stored": 12 * chunk, "retrieved": 8 * chunk}
     texts = [line.text for line in section.lines]
     assert texts[0].endswith("; closed loop, 1 clients x 1 at once")
+    service = loaded.stage.measures.latencies[SERVICE].summary()
+    assert service is not None
+    mean = service.mean_ms * 5 / 1000 / document["duration_s"]
+    assert document["with_server_mean"] == pytest.approx(mean)
+    assert 0 < mean <= 1
+    assert texts[2] == (
+        f"  The server had {mean:.2f} of 1 requests at once on average; the rest of the time was "
+        "ours, or the prefill's"
+    )
     at = texts.index("  Hits: 8 of 20 (40.0%) chunks, 256 of 640 (40.0%) tokens")
     assert texts[at + 1 : at + 3] == [
         "    by a cache that never forgets: 8 of 20 (40.0%) chunks, 256 of 640 (40.0%) tokens",
