@@ -46,7 +46,6 @@ UNMIRRORED: dict[str, str] = {
     "benchserver/scenarios/ping/config.py": "a value: ping/test_scenario.py plays by it",
     "benchserver/scenarios/ping/records.py": "values: test_checks.py judges them",
     "benchserver/stage/scenario.py": "an interface: tests/benchserver/stage/test_run.py plays one",
-    "benchserver/stage/traits.py": "values without a rule of their own",
     "benchserver/stage/opened.py": "a value that stage/run fills: tested by what it leaves behind",
     **dict.fromkeys(
         (

@@ -142,7 +142,7 @@ def _check_mla(engine: Engine, options: Options) -> None:
 def _check_company(tables: Tables, ctx: click.Context, options: Options) -> None:
     """Refuse an option beside one that excludes it, or without one that it needs."""
     for option in options_in(tables):
-        if option.needs and options[option.key]:
+        if option.needs and options[option.key] and _is_given(ctx, option.key):
             name, why = option.needs
             if options[option_called(tables, name).key] is None:
                 raise UsageError(f"{option.name} needs {name}, {why}")

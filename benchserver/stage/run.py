@@ -164,6 +164,9 @@ class Run:
         await met.condition.look_before(
             chunk_tokens, geometry, kv_ranks=engine.world_size, at_once=traits.at_once
         )
+        if traits.fits is not None:
+            before = met.condition.before
+            traits.fits(engine, geometry, 0 if before is None else before.l1_bytes)
         crews = await self._hiring(engine).hire(met, geometry, traits)
         stage = self._stage(met, crews)
         if not met.dialect.pings_name_instances:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from benchserver.check.run import new_ledger
 from benchserver.check.verdict import Check, Ledger
+from benchserver.config.engine import Engine
+from benchserver.geometry import Geometry
 from benchserver.history import Probe
 from benchserver.stats.measures import Series
 
@@ -21,7 +23,8 @@ class Traits:
     played, each with `in_flight` requests under way at once, in leases of its pools.  `at_once`
     requests must fit into the server's L1 together.  `turns` are the turns of `kv.blocks` that it
     begins with: their blocks are written once before it plays, so that no request pays for page
-    faults.
+    faults.  `fits`, if there is one, is asked before anything is allocated, and told how many bytes
+    the server's L1 has (0: it does not say): it raises UsageError for requests that cannot be made.
     """
 
     name: str
@@ -35,6 +38,7 @@ class Traits:
     in_flight: int = 1
     at_once: int = 1
     turns: range = range(0)
+    fits: Callable[[Engine, Geometry, int], None] | None = None
 
     def ledger(self) -> Ledger:
         """Return the empty ledger of a run of it: its checks and probes, and those of every run."""

@@ -21,12 +21,12 @@ _SHOWN = 80
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadConfig:
-    """One load.  `rate` "": a closed loop.  None: not asked for."""
+    """One load.  None: not asked for; without a `rate` the loop is closed, or a trace's own."""
 
     workload: str
     clients: int
     concurrency: int
-    rate: str
+    rate: str | None
     arrivals: Spacing
     step_duration_s: float
     speedup: float | None
@@ -65,7 +65,7 @@ class LoadConfig:
     @property
     def steps(self) -> tuple[Step, ...]:
         """Return the steps of an open loop's plan; none: a closed loop.  UsageError as above."""
-        if not self.rate:
+        if self.rate is None:
             return ()
         return steps_of(parse_rate(self.rate), int(self.step_duration_s * NS_PER_S))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from benchserver.config.engine import Engine
+from benchserver.geometry import Geometry
 from benchserver.stage.stage import Stage
 
 
@@ -11,12 +13,12 @@ def l1_bytes(stage: Stage) -> int:
     return 0 if before is None else before.l1_bytes
 
 
-def chunk_bytes(stage: Stage) -> int:
+def chunk_bytes(engine: Engine, geometry: Geometry) -> int:
     """Return the bytes that a chunk takes on the server: those of all its ranks."""
-    crew = stage.crews[0]
-    return crew.geometry.chunk_bytes * crew.engine.world_size
+    return geometry.chunk_bytes * engine.world_size
 
 
 def l1_chunks(stage: Stage) -> int:
     """Return how many chunks L1 holds, 0 if the server does not say."""
-    return l1_bytes(stage) // chunk_bytes(stage)
+    crew = stage.crews[0]
+    return l1_bytes(stage) // chunk_bytes(crew.engine, crew.geometry)

@@ -46,8 +46,7 @@ LOAD = Table(
             name="--rate",
             field="rate",
             kind=Text("R|FROM:TO:STEP"),
-            default="",
-            default_text="as fast as answers come",
+            default_text="as fast as answers come; a trace: as its timestamps say",
             help="Requests a second, whatever the server does, or a ramp of them.",
             replay=Replayed(place=32),
         ),
@@ -57,6 +56,7 @@ LOAD = Table(
             kind=Choice(("poisson", "constant")),
             default="poisson",
             help="With --rate: as independent users make requests, or at equal distances.",
+            needs=("--rate", "which says how many requests arrive"),
             replay=Replayed(place=33),
         ),
         Option(
@@ -65,6 +65,7 @@ LOAD = Table(
             kind=Number(0.1, MAX_SECONDS),
             default=10.0,
             help="Seconds of each step of a ramp.",
+            needs=("--rate", "the ramp FROM:TO:STEP"),
             replay=Replayed(place=34),
         ),
         Option(

@@ -11,6 +11,8 @@ from benchserver.check.dropped import DROPPED, DroppedAccount
 from benchserver.check.promises import PROMISED
 from benchserver.check.transfers import STORE
 from benchserver.check.verdict import Check
+from benchserver.config.engine import Engine
+from benchserver.geometry import Geometry
 from benchserver.load.arrivals import planned_ns
 from benchserver.load.workloads.workload import Terms, Workload
 from benchserver.scenarios.dropped import dropped_section
@@ -46,7 +48,11 @@ class Load:
             clients=self._config.clients,
             in_flight=self._config.concurrency,
             turns=_FIRST_TURNS,
+            fits=self._fits,
         )
+
+    def _fits(self, engine: Engine, geometry: Geometry, l1_bytes: int) -> None:
+        self._config.asked.bind(terms_of(self._config, engine, geometry, l1_bytes))
 
     def omissions(self, stage: Stage) -> Omissions:
         """Return the checks that this run leaves out, and why."""
@@ -85,15 +91,18 @@ class Load:
 def bound(config: LoadConfig, stage: Stage) -> Workload:
     """Return the workload on this stage."""
     crew = stage.crews[0]
-    return config.asked.bind(
-        Terms(
-            seed=crew.engine.seed,
-            num_tokens=crew.geometry.num_tokens,
-            in_flight=config.clients * config.concurrency,
-            chunk_tokens=crew.geometry.chunk_tokens,
-            chunk_bytes=chunk_bytes(stage),
-            l1_bytes=l1_bytes(stage),
-        )
+    return config.asked.bind(terms_of(config, crew.engine, crew.geometry, l1_bytes(stage)))
+
+
+def terms_of(config: LoadConfig, engine: Engine, geometry: Geometry, l1_bytes: int) -> Terms:
+    """Return what a workload is told of the run."""
+    return Terms(
+        seed=engine.seed,
+        num_tokens=geometry.num_tokens,
+        in_flight=config.clients * config.concurrency,
+        chunk_tokens=geometry.chunk_tokens,
+        chunk_bytes=chunk_bytes(engine, geometry),
+        l1_bytes=l1_bytes,
     )
 
 

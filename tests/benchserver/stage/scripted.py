@@ -13,8 +13,10 @@ from benchserver.client.connection import Connector
 from benchserver.client.http import HttpApi, HttpFailedError
 from benchserver.client.scripted import ScriptedConnection, ScriptedConnector
 from benchserver.clock import Clock, VirtualClock
+from benchserver.config.engine import Engine
 from benchserver.config.run import RunConfig
 from benchserver.config.target import Target
+from benchserver.geometry import Geometry
 from benchserver.history import Probe
 from benchserver.result import RunResult
 from benchserver.stage.outside import Outside
@@ -159,6 +161,7 @@ class Play:
     clients: int = 1
     in_flight: int = 1
     at_once: int = 1
+    fits: Callable[[Engine, Geometry, int], None] | None = None
     omitted: Omissions = field(default_factory=Omissions)
     seen: list[Stage] = field(default_factory=list)
 
@@ -173,6 +176,7 @@ class Play:
             clients=self.clients,
             in_flight=self.in_flight,
             at_once=self.at_once,
+            fits=self.fits,
         )
 
     def omissions(self, stage: Stage) -> Omissions:

@@ -19,7 +19,7 @@ def config(**changes: Any) -> LoadConfig:
         "workload": "unique",
         "clients": 1,
         "concurrency": 2,
-        "rate": "",
+        "rate": None,
         "arrivals": "constant",
         "step_duration_s": 10.0,
         "speedup": None,

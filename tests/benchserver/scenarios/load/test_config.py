@@ -44,6 +44,7 @@ def test_a_sample_is_drawn_from_the_seed() -> None:
     ("changes", "problem"),
     [
         ({"duration_s": 1.0, "requests": 1}, "--duration and --requests exclude each other"),
+        ({"rate": ""}, "--rate is empty: expected requests a second"),
         ({"rate": "0"}, "--rate 0: 0 is out of range"),
         ({"rate": "nan"}, "--rate nan"),
         ({"rate": "1e9"}, "--rate 1e9"),

@@ -25,7 +25,7 @@ def with_l1(stage: Stage, nbytes: int) -> Stage:
 def test_l1_holds_whole_chunks_of_all_ranks(make_load: MakeLoad) -> None:
     stage = make_load({"tp_size": 2}).stage
     each = 2 * stage.crews[0].geometry.chunk_bytes
-    assert chunk_bytes(stage) == each
+    assert chunk_bytes(stage.crews[0].engine, stage.crews[0].geometry) == each
     assert (l1_bytes(stage), l1_chunks(stage)) == (0, 0)
     with_l1(stage, 3 * each + each // 2)
     assert (l1_bytes(stage), l1_chunks(stage)) == (3 * each + each // 2, 3)

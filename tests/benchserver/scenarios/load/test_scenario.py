@@ -8,6 +8,7 @@ from benchserver.check.content import CANARIES, CONTENT
 from benchserver.check.dropped import DROPPED
 from benchserver.check.promises import PROMISED
 from benchserver.check.transfers import STORE
+from benchserver.errors import UsageError
 from benchserver.scenarios.load.checks import CHECKS
 from benchserver.scenarios.load.scenario import Load
 from tests.benchserver.scenarios.load.conftest import MakeLoad
@@ -18,6 +19,19 @@ def test_its_traits_say_what_it_needs() -> None:
     traits = Load(config(clients=4, concurrency=3)).traits
     assert (traits.name, traits.unit, traits.clients, traits.in_flight) == ("load", "request", 4, 3)
     assert traits.checks == CHECKS
+
+
+def test_a_workload_that_cannot_be_is_refused_before_anything_is_allocated(
+    make_load: MakeLoad,
+) -> None:
+    loaded = make_load(workload="churn:2")
+    fits, (crew,) = Load(loaded.config).traits.fits, loaded.stage.crews
+    assert fits is not None
+    with pytest.raises(UsageError, match="the server does not say how large its L1 is"):
+        fits(crew.engine, crew.geometry, 0)
+    with pytest.raises(UsageError, match="holds no chunk of"):
+        fits(crew.engine, crew.geometry, crew.geometry.chunk_bytes - 1)
+    fits(crew.engine, crew.geometry, crew.geometry.chunk_bytes)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from benchserver.scenarios.load.l1 import chunk_bytes
 from benchserver.scenarios.load.section import share_verified
 from benchserver.scenarios.load.series import SERVICE
 from benchserver.scenarios.load.totals import Totals
@@ -74,7 +73,7 @@ def test_without_a_hit_no_share_is_verified() -> None:
 @pytest.mark.asyncio
 async def test_ideal_hits_stand_beside_those_that_were_measured(make_load: MakeLoad) -> None:
     loaded = make_load(workload="churn:2", requests=40, concurrency=1)
-    with_l1(loaded.stage, 8 * chunk_bytes(loaded.stage))
+    with_l1(loaded.stage, 8 * loaded.stage.crews[0].geometry.chunk_bytes)
     await loaded.play()
     _, section = loaded.stage.book.sections()
     hits = section.document["hits"]
