@@ -95,19 +95,22 @@ class LookupDesk:
     async def lookup(self, request: OpenRequest) -> Hits:
         """LOOKUP all ranks and wait for the hit count.
 
-        Raises CallFailedError without a count; the request then counts as locked.
+        Raises CallFailedError without a count; the request then counts as locked, unless it asks
+        for a model that nobody has registered: that has no chunks, and 0.5.6 would not answer a
+        FREE_LOOKUP_LOCKS for it.
         """
         key = request.keys.key(
             request.tokens, end=request.end, request_id=request.request_id, kv_rank=None
         )
         began_ns = self._clock.now_ns()
-        request.locked_ranks, request.locked_end = list(self._kv_ranks), request.end
+        ours = request.keys.model_name == self._keys.model_name
+        request.locked_ranks = list(self._kv_ranks) if ours else []
+        request.locked_end = request.end
         reply = await self._rpc.call(Op.LOOKUP, key, self._tp_size)
         asked_by = request.request_id if reply.result is VOID else reply.result
         chunks = await self._hit_count(asked_by, began_ns)
         request.locked_end = min(request.end, chunks * self._chunk_tokens)
-        if chunks == 0:
-            request.locked_ranks = []
+        request.locked_ranks = list(self._kv_ranks) if chunks else []
         if self._rpc.dialect.lookup_keeps_part and key.world_size > 1:
             await self._free_partial_chunk_052(key, chunks)
         return Hits(chunks=chunks, began_ns=began_ns, ended_ns=self._clock.now_ns())

@@ -14,7 +14,7 @@ from benchserver.check.replies import REPLIES
 from benchserver.check.sessions import SESSIONS
 from benchserver.check.verdict import Ledger, unproven
 from benchserver.client.connection import CallFailedError, Connection
-from benchserver.client.lookups import LookupDesk
+from benchserver.client.lookups import LookupDesk, OpenRequest
 from benchserver.clock import NS_PER_MS, NS_PER_S, Clock
 from benchserver.errors import one_line
 from benchserver.history import Outcome
@@ -36,6 +36,9 @@ _BACK_WITHIN_NS = 10 * NS_PER_S
 
 _SHORTLY_NS = 7 * NS_PER_S // 10
 """The same once the user has asked us to stop: then all must be over within 2 s."""
+
+_SETTLE_SHORTLY_S = 0.8
+"""So long all requests together may take to be ended then."""
 
 _TOLD_WITHIN_NS = 50 * NS_PER_MS
 """How long an answer is waited for that will not come."""
@@ -92,15 +95,27 @@ class Leaving:
         return _TOLD_WITHIN_NS if self.silent else _END_WITHIN_NS
 
     async def _settle(self, desks: Sequence[LookupDesk]) -> None:
-        """Settle all open requests together: there is no time for one after the other."""
-        settled = await gather_all(
-            desk.settle(request, timeout_ns=self._budget_ns)
-            for desk in desks
-            for request in list(desk.open_requests.values())
-        )
+        """Settle all open requests together: there is no time for one after the other.
+
+        Nor, once the user has asked us to stop, for a server that does not answer one of them: what
+        is registered is then more.
+        """
+        pending = [(desk, r) for desk in desks for r in list(desk.open_requests.values())]
+        settling = gather_all(self._settle_one(desk, request) for desk, request in pending)
+        if not self._interrupted:
+            await settling
+            return
+        with contextlib.suppress(OutOfTimeError):
+            await within(settling, _SETTLE_SHORTLY_S)
+        left = [r.request_id for desk, r in pending if r.request_id in desk.open_requests]
+        if left:
+            text = f"{len(left)} requests could not be ended in time, {left[0]} for one"
+            self._ledger.add([unproven(SESSIONS, f"at the end of the run: {text}")])
+
+    async def _settle_one(self, desk: LookupDesk, request: OpenRequest) -> None:
+        ends = await desk.settle(request, timeout_ns=self._budget_ns)
         self._ledger.add(
             unproven(SESSIONS, f"at the end of the run: {end.name}: {end.reason}")
-            for ends in settled
             for end in ends
             if end.outcome is not Outcome.OK
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 from unittest.mock import ANY
 
@@ -290,3 +291,26 @@ async def test_without_a_count_all_that_was_asked_for_may_be_locked() -> None:
     with pytest.raises(NoAnswerError):
         await desk.lookup(request)
     assert (request.locked_ranks, request.locked_end) == ([0], 10)
+
+
+@pytest.mark.parametrize(("field", "freed"), [("model_name", []), ("cache_salt", [(0, 1)])])
+@pytest.mark.asyncio
+async def test_without_a_count_nothing_is_freed_of_a_model_that_nobody_registered(
+    field: str, freed: list[tuple[int, int]]
+) -> None:
+    rpc = server(lines={QUERY: NEVER})
+    desk = desk_of(rpc, [0])
+    change: dict[str, Any] = {field: "nobody"}
+    keys = desk.open((1, 2), end=2, request_id="r").keys
+    other = desk.open((1, 2), end=2, request_id="s", keys=replace(keys, **change))
+    with pytest.raises(NoAnswerError):
+        await desk.lookup(other)
+    await desk.settle(other)
+    assert freed_by(rpc) == freed
+    rpc = server(1)
+    desk = desk_of(rpc, [0])
+    # What is hit all the same is locked.
+    other = desk.open((1, 2), end=2, request_id="s", keys=replace(keys, **change))
+    await desk.lookup(other)
+    await desk.settle(other)
+    assert freed_by(rpc) == [(0, 1)]

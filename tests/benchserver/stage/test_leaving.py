@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -12,16 +13,20 @@ from benchserver.check.run import new_ledger
 from benchserver.check.sessions import SESSIONS
 from benchserver.check.verdict import Check, Ledger
 from benchserver.client.connection import NoAnswerError
+from benchserver.client.lookups import OpenRequest
 from benchserver.clock import NS_PER_MS, NS_PER_S, VirtualClock
 from benchserver.history import EndRecord, Outcome
 from benchserver.scenarios.baseline.checks import CHECKS
 from benchserver.scenarios.baseline.plan import PROBES
+from benchserver.stage import leaving as leaving_module
 from benchserver.stage.connections import Connections
 from benchserver.stage.leaving import Leaving
 from benchserver.stage.opened import Opened
 from benchserver.tasks import Finishing
 from protocol.messages import Reply
 from protocol.ops import Op
+
+REQUEST = OpenRequest(keys=cast(Any, None), tokens=(), end=0, request_id="r")
 
 
 @dataclass
@@ -37,7 +42,8 @@ class Server:
     unregistered: list[str] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
     instances: frozenset[int] = frozenset({7})
-    open_requests: dict[str, str] = field(default_factory=lambda: {"r": "request"})
+    open_requests: dict[str, Any] = field(default_factory=lambda: {"r": REQUEST})
+    stuck: bool = False
 
     async def wait(self) -> None:
         self.told.append("finish")
@@ -48,9 +54,12 @@ class Server:
             raise NoAnswerError(op, "no answer")
         return Reply(uid=0, op=op, result="OK", latency_ns=1)
 
-    async def settle(self, request: str, *, timeout_ns: int) -> list[EndRecord]:
-        assert request == "request"
+    async def settle(self, request: OpenRequest, *, timeout_ns: int) -> list[EndRecord]:
+        assert request is REQUEST
         self.told.append(f"settle {timeout_ns // NS_PER_MS}")
+        if self.stuck:
+            await asyncio.Event().wait()
+        self.open_requests.clear()
         outcome = Outcome.OK if self.ends else Outcome.UNKNOWN
         return [
             EndRecord(
@@ -192,3 +201,17 @@ async def test_the_last_look_takes_longer_than_a_breath() -> None:
 async def test_a_run_that_opened_nothing_has_nothing_to_end() -> None:
     told, ledger = await leave(Server(instances=frozenset()), opened=False)
     assert (told, texts(ledger)) == (["audit False"], {})
+
+
+@pytest.mark.asyncio
+async def test_a_request_that_is_not_ended_does_not_keep_the_workers_registered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(leaving_module, "_SETTLE_SHORTLY_S", 0.01)
+    told, ledger = await leave(Server(stuck=True), interrupted=True)
+    assert told == [
+        *("finish", "NOOP 700", "settle 2000", "unregister 2000", "NOOP 2000", "audit False")
+    ]
+    assert texts(ledger) == {
+        SESSIONS: ["at the end of the run: 1 requests could not be ended in time, r for one"]
+    }
