@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 _SHOWN = 80
 
+_MOST_SPARE_LEASES = 4
+"""More requests than that are rarely filled or looked at together, and each costs memory."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadConfig:
@@ -61,6 +64,11 @@ class LoadConfig:
         """
         tokens = self.asked.longest_tokens
         return replace(asked, num_tokens=tokens, num_tokens_given=True) if tokens else asked
+
+    @property
+    def leases(self) -> int:
+        """Return the leases of a client: for those under way, and for those in our own hands."""
+        return self.concurrency + min(self.concurrency, _MOST_SPARE_LEASES)
 
     @property
     def steps(self) -> tuple[Step, ...]:

@@ -7,7 +7,7 @@ model foresaw.  Bytes are looked at once the server is done with the request.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from benchserver.client.lookups import OpenRequest
@@ -49,7 +49,7 @@ class Exchange:
         self._past = setting.past
         self._lease = lease
         self._work = work
-        self._armed = Armed(0, lease.free_ns)
+        self._armed = Armed(0, setting.stage.clock.now_ns())
         self._possible = 0
         self._losses = setting.losses
         self._missing_late: bool | None = None
@@ -71,15 +71,24 @@ class Exchange:
         self._armed = await self._lease.arm(work.digests, self._stored.possible(work.ids))
         return self._armed.done_ns
 
-    async def run(self, planned_ns: int, *, warmup: bool) -> RequestRecord:
-        """Send it, and return what came once the server is done with it and bytes are looked at."""
-        clock, work, free_ns = self._stage.clock, self._work, self._lease.free_ns
+    async def run(
+        self, planned_ns: int, free_ns: int, *, warmup: bool, done: Callable[[], None]
+    ) -> RequestRecord:
+        """Send it, and return what came once the server is done with it and bytes are looked at.
+
+        It could be sent from `free_ns` on; `done` is called when the server is done with it.
+        """
+        clock, work = self._stage.clock, self._work
         sent_ns = clock.now_ns()
         request = self._crew.desk.open(
             work.tokens, end=work.end, request_id=f"bs-{self._stage.nonce}-{work.number}"
         )
-        lookup = await self._calls(request)
-        ended_ns = clock.now_ns()
+        try:
+            lookup = await self._calls(request)
+        finally:
+            ended_ns = clock.now_ns()
+            done()
+        await self._answered([lookup, *self._retrieves, *self._stores, *self._ends])
         delivered = bool(self._retrieves) and _all_ok(self._retrieves)
         looked_at = verified(self._config.verified_share, self._crew.engine.seed, work.number)
         look = delivered and looked_at
@@ -110,17 +119,11 @@ class Exchange:
         )
 
     async def _calls(self, request: OpenRequest) -> LookupRecord:
-        """Make all calls; the lease is free, as far as the server is concerned, after them."""
-        self._lease.with_server = True
-        try:
-            lookup = await self._look_up(request)
-            if lookup.outcome is Outcome.OK and await self._retrieve(request, lookup.hits):
-                await self._store(request, lookup.hits)
-            self._ends = await requests.settle(self._crew, request)
-        finally:
-            self._lease.with_server = False
-        self._lease.free_ns = self._stage.clock.now_ns()
-        await self._answered([lookup, *self._retrieves, *self._stores, *self._ends])
+        """Make all calls."""
+        lookup = await self._look_up(request)
+        if lookup.outcome is Outcome.OK and await self._retrieve(request, lookup.hits):
+            await self._store(request, lookup.hits)
+        self._ends = await requests.settle(self._crew, request)
         return lookup
 
     async def _look_up(self, request: OpenRequest) -> LookupRecord:
@@ -206,7 +209,6 @@ class Exchange:
         await self._stage.met.alive.check(unknown)
         if any(isinstance(step, TransferRecord) for step in unknown):
             await self._stage.clock.sleep_ns(int(self._stage.target.timeout_s * NS_PER_S))
-            self._lease.free_ns = self._stage.clock.now_ns()
 
     def _service_ns(self, lookup: LookupRecord) -> int:
         """Return what the server's calls took: those of several ranks run side by side."""

@@ -42,10 +42,6 @@ class Lease:
         self._leases = leases
         self._uses = 0
         self._plans: list[BlockPlan] = []
-        self.free_ns = stage.clock.now_ns()
-        """When the server had given it back."""
-        self.with_server = False
-        """Whether the calls of a request are under way on it."""
 
     def begin(self) -> None:
         """Take the blocks of the next request."""

@@ -39,7 +39,8 @@ LOAD = Table(
             field="concurrency",
             kind=Whole(1, MAX_CONCURRENCY),
             default=2,
-            help="Requests that each client has under way at once, in leases of its pools.",
+            help="Requests that each client has under way at once; its pools have room for as many "
+            "more, up to 4, that are filled or looked at meanwhile.",
             replay=Replayed(place=31),
         ),
         Option(

@@ -1,8 +1,9 @@
 """One load from its first request to its last: leases that take what is next, and who looks on.
 
 Each lease is a loop of its own: it takes the next request, makes its blocks ready, waits until it
-is due, sends it, looks at its bytes.  So there is no task for a request that is yet to come, and
-what is asked for in the future costs nothing.
+is due and a place among those under way is free, sends it, looks at its bytes.  There are more
+leases than places, so that the server has work while bytes are looked at.  There is no task for a
+request that is yet to come, and what is asked for in the future costs nothing.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from benchserver.scenarios.load.l1 import l1_chunks
 from benchserver.scenarios.load.lease import Lease
 from benchserver.scenarios.load.losses import Losses
 from benchserver.scenarios.load.model import Stored
+from benchserver.scenarios.load.permits import Permits
+from benchserver.scenarios.load.pings import ping_meanwhile
 from benchserver.scenarios.load.plan import Arrival, Plan, Turns
 from benchserver.scenarios.load.records import ProgressRecord, RequestRecord
 from benchserver.scenarios.load.series import LAG, QUEUED, SERVICE, count
@@ -32,6 +35,7 @@ from benchserver.stats.backlog import Backlog, BacklogSample
 from benchserver.stats.limit import Evidence, Measurement, OpenLoop
 from benchserver.stats.limit import judge as judge_limit
 from benchserver.tasks import gather_all, run_beside
+from protocol.counters import Counters
 
 _LOOK_EVERY_NS = NS_PER_S // 4
 _TELL_EVERY = 20
@@ -55,23 +59,29 @@ class LoadRun:
             content_root=crew.content_root,
         )
         self._leases = [
-            Lease(stage, crew, number=number, leases=config.concurrency)
-            for number in range(config.concurrency)
+            Lease(stage, crew, number=number, leases=config.leases)
+            for number in range(config.leases)
             for crew in stage.crews
         ]
         self.start_ns = stage.clock.now_ns()
+        self._permits = [Permits(config.concurrency, self.start_ns) for _ in stage.crews]
         self.totals = Totals(begin_ns=self.start_ns + config.warmup_ns)
         self.ideal = Ideal(crew.geometry.chunk_tokens, l1_chunks(stage))
         self._backlog = Backlog()
         self._sent = 0
         self._sent_warm = 0
+        self.counters: Counters | None = None
+        """What the server had counted when all was done; None: it does not say, or it never was."""
         self._cpu_begin: CpuTimes | None = None
         self._cpu_end: CpuTimes | None = None
 
     async def play(self) -> None:
         """Send all requests, and look on meanwhile."""
         try:
-            await run_beside(gather_all(self._serve(lease) for lease in self._leases), self._look())
+            serving = gather_all(self._serve(lease) for lease in self._leases)
+            pinging = ping_meanwhile(self._stage, self.totals.begin_ns)
+            await run_beside(run_beside(serving, self._look()), pinging)
+            self.counters = await self._setting.losses.counters()
         finally:
             self._cpu_end = cpu_times()
 
@@ -102,19 +112,25 @@ class LoadRun:
             self.totals.too_short += 1
             return None
         exchange = Exchange(self._setting, lease, work)
-        ready_ns = await exchange.prepare()
-        planned_ns = max(ready_ns, follows_ns)
+        planned_ns = max(await exchange.prepare(), follows_ns)
         if arrival.due_ns is not None:
             planned_ns = max(self.start_ns + arrival.due_ns, follows_ns)
         if (wait_ns := planned_ns - clock.now_ns()) > 0:
             await clock.sleep_ns(wait_ns)
+        permits = self._permits[lease.crew.number]
+        free_ns = await permits.take()
         if self._plan.over(self.now_ns):
+            permits.give(free_ns)
             return None
+        if arrival.due_ns is None:
+            planned_ns = max(planned_ns, free_ns)
         warmup = planned_ns < self.totals.begin_ns
         self._sent += 1
         self._sent_warm += warmup
         self.ideal.ask(work.ids, len(work.tokens), counted=not warmup)
-        return await exchange.run(planned_ns, warmup=warmup)
+        return await exchange.run(
+            planned_ns, free_ns, warmup=warmup, done=lambda: permits.give(clock.now_ns())
+        )
 
     async def _conclude(self, record: RequestRecord) -> None:
         findings = judge(record, JUDGES)
@@ -143,8 +159,8 @@ class LoadRun:
                 BacklogSample(
                     at_s=self.now_ns / NS_PER_S,
                     waiting=self.waiting,
-                    in_use=sum(lease.with_server for lease in self._leases),
-                    leases=len(self._leases),
+                    in_use=sum(permits.taken for permits in self._permits),
+                    leases=sum(permits.count for permits in self._permits),
                 )
             )
 

@@ -46,7 +46,7 @@ class Load:
             series=SERIES,
             rates=RATES,
             clients=self._config.clients,
-            in_flight=self._config.concurrency,
+            in_flight=self._config.leases,
             turns=_FIRST_TURNS,
             fits=self._fits,
         )

@@ -14,6 +14,7 @@ from benchserver.scenarios.load.run import LoadRun
 from benchserver.scenarios.load.totals import Totals
 from benchserver.section import Section
 from benchserver.stats.limit import Measurement
+from protocol.counters import Counters
 
 
 def section_of(config: LoadConfig, run: LoadRun, described: str, chunk_tokens: int) -> Section:
@@ -54,6 +55,7 @@ def document_of(config: LoadConfig, run: LoadRun, chunk_tokens: int) -> Mapping[
         "hits": {
             **ideal_hits(run.ideal),
             "measured": _hits(totals, chunk_tokens),
+            "server": server_hits(run.account.since(run.counters)),
             "asked": {"chunks": totals.asked_chunks, "tokens": totals.asked_tokens},
             "found_warm_chunks": totals.found_warm_chunks,
         },
@@ -95,6 +97,19 @@ def ideal_hits(ideal: Ideal) -> dict[str, Any]:
     }
 
 
+def server_hits(since: Counters | None) -> dict[str, Any] | None:
+    """Return what the server itself has counted since the run began, its warm-up included."""
+    if since is None or not since.asked_tokens:
+        return None
+    return {
+        "asked_tokens": since.asked_tokens,
+        "tokens": since.hit_tokens,
+        "l1_tokens": since.hit_l1_tokens,
+        "l2_tokens": since.hit_l2_tokens,
+        "ratio": since.hit_tokens / since.asked_tokens,
+    }
+
+
 def _tally(tally: Tally) -> dict[str, Any]:
     return {"chunks": tally.hit_chunks, "tokens": tally.hit_tokens, "ratio": tally.ratio}
 
@@ -115,6 +130,7 @@ def _lines(
         Line(f"  {totals.done} requests in {duration_s:.2f} s: {rate:.2f}/s{_planned(run)}"),
         *_with_server_lines(config, run),
         *(Line(text) for text in hit_texts(totals, run.ideal)),
+        Line(server_text(run.account.since(run.counters))),
         *_missing_lines(totals),
         Line(_verified_text(config, totals)),
     ]
@@ -157,6 +173,13 @@ def hit_texts(totals: Totals, ideal: Ideal) -> list[str]:
         f"    by a cache that never forgets: {_tally_text(ideal.infinite)}{bound}",
         f"    by an LRU cache as large as L1: {_tally_text(lru) if lru else ideal.why_no_lru}",
     ]
+
+
+def server_text(since: Counters | None) -> str:
+    """Return what the server says of its hits."""
+    if since is None or not since.asked_tokens:
+        return "    by the server's own count: it does not say"
+    return f"    by the server's own count: {_share(since.hit_tokens, since.asked_tokens)} tokens"
 
 
 def _tally_text(tally: Tally) -> str:

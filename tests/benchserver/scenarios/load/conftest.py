@@ -7,10 +7,12 @@ from typing import Any, Protocol
 
 import pytest
 
+from benchserver.client.scripted import ScriptedConnector
 from benchserver.scenarios.load.config import LoadConfig
 from benchserver.scenarios.load.scenario import Load
 from benchserver.stage.book import Book
 from benchserver.stage.stage import Stage
+from protocol.ops import Op
 from tests.benchserver.scenarios.conftest import MakeStage
 from tests.benchserver.scenarios.honest import Played
 from tests.benchserver.scenarios.load.made import config
@@ -40,7 +42,10 @@ def make_load(make_stage: MakeStage) -> MakeLoad:
 
     def make(engine: dict[str, Any] | None = None, **changes: Any) -> Loaded:
         asked = config(**changes)
-        played = make_stage(**{"num_tokens": 128, **(engine or {})})
+        defaults = {"num_tokens": 128, "spec": "(2,128,16,1,8):float16:2"}
+        played = make_stage(**{**defaults, **(engine or {})})
+        pinged = ScriptedConnector({Op.PING: True}, clock=played.clock)
+        played.stage.connections.reached(pinged)
         stage = replace(played.stage, book=Book(Load(asked).traits, played.told))
         return Loaded(asked, stage, played)
 

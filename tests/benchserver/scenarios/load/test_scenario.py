@@ -17,7 +17,7 @@ from tests.benchserver.scenarios.load.made import config
 
 def test_its_traits_say_what_it_needs() -> None:
     traits = Load(config(clients=4, concurrency=3)).traits
-    assert (traits.name, traits.unit, traits.clients, traits.in_flight) == ("load", "request", 4, 3)
+    assert (traits.name, traits.unit, traits.clients, traits.in_flight) == ("load", "request", 4, 6)
     assert traits.checks == CHECKS
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from benchserver.scenarios.load.section import share_verified
+from benchserver.scenarios.load.section import server_hits, server_text, share_verified
 from benchserver.scenarios.load.series import SERVICE
 from benchserver.scenarios.load.totals import Totals
+from protocol.counters import Counters
 from tests.benchserver.scenarios.load.conftest import MakeLoad
 from tests.benchserver.scenarios.load.test_l1 import with_l1
 
@@ -45,9 +46,10 @@ async def test_the_section_says_what_was_asked_and_what_came(make_load: MakeLoad
         "ours, or the prefill's"
     )
     at = texts.index("  Hits: 8 of 20 (40.0%) chunks, 256 of 640 (40.0%) tokens")
-    assert texts[at + 1 : at + 3] == [
+    assert texts[at + 1 : at + 4] == [
         "    by a cache that never forgets: 8 of 20 (40.0%) chunks, 256 of 640 (40.0%) tokens",
         "    by an LRU cache as large as L1: the server does not say how many chunks its L1 holds",
+        "    by the server's own count: it does not say",
     ]
     assert "  Verified (--verify all): every byte of 100.0% of the hits" in texts
 
@@ -98,3 +100,18 @@ async def test_a_warm_up_fills_ideal_caches_and_is_not_counted(make_load: MakeLo
     measured, ideal = (section.document["hits"][name] for name in ("measured", "ideal_infinite"))
     assert section.document["requests"]["warmup"] == 50
     assert measured == ideal
+
+
+def test_the_server_has_a_count_of_its_own_or_says_nothing() -> None:
+    since = Counters(asked_tokens=400, hit_tokens=100, hit_l1_tokens=90, hit_l2_tokens=10)
+    assert server_hits(since) == {
+        "asked_tokens": 400,
+        "tokens": 100,
+        "l1_tokens": 90,
+        "l2_tokens": 10,
+        "ratio": 0.25,
+    }
+    assert server_text(since) == "    by the server's own count: 100 of 400 (25.0%) tokens"
+    for nothing in (None, Counters()):
+        assert server_hits(nothing) is None
+        assert server_text(nothing) == "    by the server's own count: it does not say"
