@@ -12,7 +12,7 @@ from typing import Any
 
 from benchserver.errors import UsageError, one_line, os_reason
 from benchserver.geometry import Geometry
-from shapespec import SpecError, parse_shape_spec
+from shapespec import SpecError, parse_shape_spec, token_bytes
 
 _MAX_BYTES = 64 << 20
 _FORMAT = 1
@@ -21,7 +21,7 @@ _BYTES_PER_GB = 1e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """The hit of a run: all its ranks together, which retrieve at the same time."""
+    """The hit of a run: all ranks of an engine together, which retrieve at the same time."""
 
     path: str
     payload_bytes: float
@@ -41,7 +41,7 @@ def read_run(path: str) -> Measured:
         reason = f"no {error.args[0]}" if isinstance(error, KeyError) else one_line(error, 200)
         raise UsageError(
             f"{named}: not the JSON report of a run that retrieved something ({reason}); make one "
-            "with `bench-server --json PATH`"
+            "with `bench-server --json PATH` or `bench-server load --json PATH`"
         ) from error
 
 
@@ -64,23 +64,40 @@ def _measured(path: str, document: Mapping[str, Any]) -> Measured:
     """Return the figures; KeyError, TypeError, ValueError for what is not in the report."""
     if document["format"] != _FORMAT:
         raise ValueError(f"format {one_line(document['format'], 40)}, expected {_FORMAT}")
-    config = document["config"]
-    geometry = Geometry(
-        spec=parse_shape_spec(config["spec"]),
-        chunk_tokens=_whole(document["server"], "chunk_tokens"),
-        num_tokens=_whole(config, "num_tokens"),
-    )
+    config, latency = document["config"], document["latency"]
     ranks = _whole(config, "tp_size")
     rate = _positive(document["throughput_gb_per_s"], "RETRIEVE") * _BYTES_PER_GB
-    if not geometry.chunks:
-        raise ValueError("its sequences fill no chunk")
+    of_load = "load" in document
+    tokens = _mean_hit(document, ranks) if of_load else _whole_chunks(document)
+    lookup = latency["LOOKUP" if of_load else "LOOKUP warm"]
     return Measured(
         path=path,
-        payload_bytes=geometry.nbytes * ranks,
-        tokens=geometry.end,
-        lookup_s=_positive(document["latency"]["LOOKUP warm"], "p50_ms") / 1e3,
+        payload_bytes=tokens * token_bytes(parse_shape_spec(config["spec"])) * ranks,
+        tokens=tokens,
+        lookup_s=_positive(lookup, "p50_ms") / 1e3,
         retrieve_bytes_per_s=rate * ranks,
         passed=document["verdict"] == "valid",
+    )
+
+
+def _whole_chunks(document: Mapping[str, Any]) -> int:
+    """Return the tokens of a sequence of the baseline, all of which are retrieved."""
+    geometry = Geometry(
+        spec=parse_shape_spec(document["config"]["spec"]),
+        chunk_tokens=_whole(document["server"], "chunk_tokens"),
+        num_tokens=_whole(document["config"], "num_tokens"),
+    )
+    if not geometry.chunks:
+        raise ValueError("its sequences fill no chunk")
+    return geometry.end
+
+
+def _mean_hit(document: Mapping[str, Any], ranks: int) -> int:
+    """Return the tokens that a request of a load has retrieved, in the mean of those that did."""
+    retrieved = _whole(document["load"]["bytes"], "retrieved")
+    hits = _whole(document["latency"]["RETRIEVE"], "count") / ranks
+    return round(
+        retrieved / hits / ranks / token_bytes(parse_shape_spec(document["config"]["spec"]))
     )
 
 

@@ -44,7 +44,7 @@ BREAKEVEN = (
             Option(
                 name="--fixed",
                 kind=Text("TIME"),
-                default_text="the run's warm LOOKUP, p50",
+                default_text="the run's LOOKUP, p50",
                 help="What a hit costs before a byte moves, such as 3ms.",
                 replay=_PURE,
             ),

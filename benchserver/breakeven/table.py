@@ -61,7 +61,7 @@ def document(asked: Question, run: Measured | None) -> dict[str, Any]:
 def _run_lines(run: Measured) -> Iterator[str]:
     yield (
         f"Run {one_line(run.path, 120)}: {run.tokens} tokens, {bytes_text(run.payload_bytes)}, "
-        f"warm LOOKUP {ms_text(run.lookup_s)}, RETRIEVE at "
+        f"LOOKUP {ms_text(run.lookup_s)}, RETRIEVE at "
         f"{bandwidth_text(run.retrieve_bytes_per_s)}."
     )
     if not run.passed:

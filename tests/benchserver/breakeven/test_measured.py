@@ -34,6 +34,22 @@ def test_a_run_of_two_ranks(tmp_path: Path) -> None:
     assert run.path == path
 
 
+def test_a_load_whose_requests_differ(tmp_path: Path) -> None:
+    """Three hits of two ranks each, of 2, 2 and 5 chunks: 768 tokens in the mean."""
+    chunk = 256 * 16384
+    changes: dict[str, Any] = {
+        "load": {"bytes": {"stored": 7, "retrieved": 9 * 2 * chunk}},
+        "latency": {"LOOKUP": {"p50_ms": 2.5}, "RETRIEVE": {"count": 6}},
+    }
+    run = read_run(written(tmp_path, report(**changes)))
+    assert run.tokens == 768
+    assert run.payload_bytes == 768 * 16384 * 2
+    assert run.lookup_s == 0.0025
+    changes["load"]["bytes"]["retrieved"] = 0
+    text = refusal(written(tmp_path, report(**changes)))
+    assert "retrieved is 0, expected a whole number" in text
+
+
 def test_a_run_that_failed_says_so(tmp_path: Path) -> None:
     assert not read_run(written(tmp_path, report(verdict="invalid"))).passed
 
@@ -42,7 +58,7 @@ def test_a_run_that_failed_says_so(tmp_path: Path) -> None:
     ("changes", "expected"),
     [
         ({"format": 2}, "format 2, expected 1"),
-        ({"config": {}}, "no spec"),
+        ({"config": {}}, "no tp_size"),
         ({"config": None}, "not the JSON report"),
         ({"config": {"spec": "nonsense", "num_tokens": 512, "tp_size": 1}}, "not the JSON report"),
         ({"config": {"spec": 7, "num_tokens": 512, "tp_size": 1}}, "not the JSON report"),

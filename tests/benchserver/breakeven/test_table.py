@@ -52,9 +52,7 @@ def test_nothing_won_and_nothing_lost() -> None:
 def test_a_run_is_named_and_one_that_failed_too(tmp_path: Path) -> None:
     path = written(tmp_path, report())
     said = list(lines(LARGE, read_run(path)))
-    assert said[0] == (
-        f"Run {path}: 512 tokens, 16 MiB, warm LOOKUP 1.2 ms, RETRIEVE at 7.451 GiB/s."
-    )
+    assert said[0] == (f"Run {path}: 512 tokens, 16 MiB, LOOKUP 1.2 ms, RETRIEVE at 7.451 GiB/s.")
     assert said[1].startswith("A hit moves")
     failed = list(lines(LARGE, read_run(written(tmp_path, report(verdict="unknown")))))
     assert failed[1] == "That run did not pass: its figures may be those of wrong bytes."
