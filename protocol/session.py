@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from protocol import codec
 from protocol.dialect import Dialect
@@ -41,15 +41,12 @@ class _End(enum.Enum):
     WITHDRAWN = "withdrawn"
 
 
-class _Pending(NamedTuple):
-    op: Op
-    sent_ns: int
+# Every call makes one of each: plain tuples take a fifth of the time of named ones.
+_Pending = tuple[Op, int]
+"""The operation, and when it was sent."""
 
-
-class _Tombstone(NamedTuple):
-    op: Op
-    end: _End
-    ended_ns: int
+_Tombstone = tuple[Op, _End, int]
+"""The operation, how it ended, and when."""
 
 
 class ClientSession:
@@ -78,7 +75,7 @@ class ClientSession:
         uid = self._next_uid
         frames = codec.encode_request(self._dialect, uid, op, args)
         self._next_uid += 1
-        self._pending[uid] = _Pending(op, now_ns)
+        self._pending[uid] = (op, now_ns)
         return Outgoing(uid, op, frames)
 
     def receive(self, frames: Sequence[bytes], *, now_ns: int) -> Event:
@@ -90,13 +87,14 @@ class ClientSession:
         pending = self._pending.get(uid)
         if pending is None:
             return self._unexpected(uid, now_ns)
+        op, sent_ns = pending
         try:
-            result = self._result_of(pending.op, frames)
+            result = self._result_of(op, frames)
         except RemoteProtocolError as error:
             self._bury(uid, _End.ANSWERED, now_ns)
             return MalformedReply(uid=uid, reason=str(error))
         self._bury(uid, _End.ANSWERED, now_ns)
-        return Reply(uid, pending.op, result, now_ns - pending.sent_ns)
+        return Reply(uid, op, result, now_ns - sent_ns)
 
     def abandon(self, uid: int, *, now_ns: int, withdrawn: bool = False) -> None:
         """Give up one request; does nothing if it has ended already."""
@@ -104,8 +102,8 @@ class ClientSession:
             self._bury(uid, _End.WITHDRAWN if withdrawn else _End.GIVEN_UP, now_ns)
 
     def _bury(self, uid: int, end: _End, now_ns: int) -> None:
-        entry = self._pending.pop(uid)
-        self._tombstones[uid] = _Tombstone(entry.op, end, now_ns)
+        op, _ = self._pending.pop(uid)
+        self._tombstones[uid] = (op, end, now_ns)
         if len(self._tombstones) > MAX_TOMBSTONES:
             self._tombstones.popitem(last=False)
 
@@ -113,16 +111,12 @@ class ClientSession:
         tombstone = self._tombstones.get(uid)
         if tombstone is None:
             return UnknownReply(uid=uid)
-        if tombstone.end is _End.ANSWERED:
-            return DuplicateReply(uid=uid, op=tombstone.op)
+        op, end, ended_ns = tombstone
+        if end is _End.ANSWERED:
+            return DuplicateReply(uid=uid, op=op)
         # Its answer has come now: another one after this is a duplicate.
-        self._tombstones[uid] = _Tombstone(op=tombstone.op, end=_End.ANSWERED, ended_ns=now_ns)
-        return LateReply(
-            uid=uid,
-            op=tombstone.op,
-            late_ns=now_ns - tombstone.ended_ns,
-            withdrawn=tombstone.end is _End.WITHDRAWN,
-        )
+        self._tombstones[uid] = (op, _End.ANSWERED, now_ns)
+        return LateReply(uid=uid, op=op, late_ns=now_ns - ended_ns, withdrawn=end is _End.WITHDRAWN)
 
     @staticmethod
     def _uid_of(frames: Sequence[bytes]) -> int:

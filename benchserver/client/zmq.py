@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
@@ -117,12 +117,8 @@ class _Shared:
         self.turn_s = None
 
 
-class _Waiting(NamedTuple):
-    """A call that waits."""
-
-    future: asyncio.Future[Ending]
-    patience: Patience
-    budget_ns: int
+_Waiting = tuple[asyncio.Future[Ending], Patience, int]
+"""A call that waits: for what, how long yet, and how long in all, in nanoseconds."""
 
 
 class ZmqConnection:
@@ -187,7 +183,7 @@ class ZmqConnection:
         finally:
             self._shared.under_way -= 1
             del self._ops[request.uid]
-            if self._session.pending_count:  # an answer has taken it off already
+            if not isinstance(ending, Reply):  # which has taken it off already
                 # Without an ending the caller was cancelled.
                 gone = ending is None or (isinstance(ending, NoAnswerError) and ending.ours)
                 self._session.abandon(request.uid, now_ns=self._clock.now_ns(), withdrawn=gone)
@@ -215,7 +211,7 @@ class ZmqConnection:
     async def _wait(self, uid: int, budget_ns: int) -> Ending:
         future: asyncio.Future[Ending] = self._loop.create_future()
         patience = Patience(budget_ns / NS_PER_S, self._loop.time())
-        self._waiting[uid] = _Waiting(future, patience, budget_ns)
+        self._waiting[uid] = (future, patience, budget_ns)
         if self._alarm is None or patience.look_at_s < self._alarm.when():
             self._set_alarm(patience.look_at_s)
         try:
@@ -320,11 +316,12 @@ class ZmqConnection:
             self._settle(event.uid, BadAnswerError(self._ops[event.uid], event.reason))
 
     def _settle(self, uid: int, ending: Ending) -> None:
-        waiting = self._waiting.get(uid)
-        if waiting is None:
+        if uid not in self._waiting:
             self._early[uid] = ending
-        elif not waiting.future.done():
-            waiting.future.set_result(ending)
+            return
+        future, _, _ = self._waiting[uid]
+        if not future.done():
+            future.set_result(ending)
 
     def _drain_monitor(self) -> None:
         for _ in range(_TURN_MESSAGES):

@@ -27,6 +27,7 @@ USED_ELSEWHERE: Mapping[str, str] = {
     "benchserver/refserver/tiers/backing.py::BackingTotals.written_objects": "/metrics shows all",
     "benchserver/refserver/front/metrics.py::ServerCollector.collect": "prometheus_client calls it",
     "benchserver/refserver/tiers/tier.py::TierStats.written_bytes": "/status shows all fields",
+    "protocol/session.py::ClientSession.pending_count": "tests ask what calls leave behind",
 }
 """Public names that nothing in the product uses by name."""
 
