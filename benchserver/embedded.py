@@ -79,9 +79,10 @@ def server_in(line: bytes) -> EmbeddedServer | None:
     )
 
 
-def embedded_l1_bytes(spec: ShapeSpec, ranks: int, num_tokens: int) -> int:
-    """Return the size of its L1: room for a few sequences."""
-    return max(_MIN_L1_BYTES, 4 * token_bytes(spec) * num_tokens * ranks)
+def embedded_l1_bytes(spec: ShapeSpec, ranks: int, num_tokens: int, at_once: int = 1) -> int:
+    """Return the size of its L1: room for twice the sequences that are under way, and two more."""
+    sequences = 2 * at_once + 2
+    return max(_MIN_L1_BYTES, sequences * token_bytes(spec) * num_tokens * ranks)
 
 
 @contextmanager
@@ -89,6 +90,7 @@ def embedded_server(
     spec: ShapeSpec,
     ranks: int,
     num_tokens: int,
+    at_once: int = 1,
     gpu: bool = False,
     ending: Ending | None = None,
 ) -> Iterator[EmbeddedServer]:
@@ -97,7 +99,7 @@ def embedded_server(
     `gpu`: it is ready for GPU clients.  FatalError if it does not start, or if `ending` is asked
     for meanwhile.  While this lasts a first signal is noted there, and a second kills the child.
     """
-    l1_bytes = embedded_l1_bytes(spec, ranks, num_tokens)
+    l1_bytes = embedded_l1_bytes(spec, ranks, num_tokens, at_once)
     options = ["--l1-size-gb", f"{l1_bytes / _GIB:.9f}", *(["--gpu"] if gpu else [])]
     patience = Patience(
         ready_s=_GPU_READY_WITHIN_S if gpu else _READY_WITHIN_S,

@@ -156,15 +156,13 @@ def _require_limits(config: RunConfig) -> None:
     require(*needs)
 
 
-def _load_of(config: RunConfig) -> tuple[ShapeSpec, int, int]:
-    """Return whose chunks a server of our own must have room for: spec, ranks, tokens.
-
-    Ranks of several requests at once count once for each.
-    """
+def _load_of(config: RunConfig) -> tuple[ShapeSpec, int, int, int]:
+    """Return what a server of our own must have room for: spec, ranks, tokens, requests at once."""
     engine = config.engine
     if engine is None:
-        return parse_shape_spec(default_spec()), 1, 1
-    return engine.spec, config.workers * config.own.in_flight, engine.num_tokens
+        return parse_shape_spec(default_spec()), 1, 1, 1
+    at_once = config.own.clients * config.own.in_flight
+    return engine.spec, engine.tp_size, engine.num_tokens, at_once
 
 
 def _require_device() -> None:

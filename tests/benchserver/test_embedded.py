@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchserver import embedded, ending
-from benchserver.embedded import embedded_server
+from benchserver.embedded import embedded_l1_bytes, embedded_server
 from benchserver.ending import Ending
 from benchserver.errors import BEFORE, FatalError
 from shapespec import parse_shape_spec
@@ -121,3 +121,11 @@ def test_a_second_signal_kills_it(play: Play) -> None:
         asked.on_signal()
         assert codes == [1]
         assert children[0].wait(LONG_S) == -9
+
+
+def test_its_l1_has_room_for_all_that_is_under_way_and_more() -> None:
+    spec = parse_shape_spec("(2,1024,16,8,128):float16:32")
+    sequence = 2 * 32 * 8 * 128 * 2 * 512
+    assert embedded_l1_bytes(spec, 1, 512) == 4 * sequence
+    assert embedded_l1_bytes(spec, 2, 512, 8) == 18 * 2 * sequence
+    assert embedded_l1_bytes(spec, 1, 1) == 64 << 20
