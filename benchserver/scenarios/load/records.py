@@ -20,10 +20,10 @@ class Missing(enum.Enum):
 
     NOTHING = "nothing is missing"
     NOT_VISIBLE = "stored less than --visible-within before"
-    DROPPED = "dropped by the server, by its own counters"
-    EVICTED = "evicted by the server, by its own counters"
-    UNTOLD = "the server does not say what became of them"
-    UNEXPLAINED = "nothing explains it"
+    DROPPED = "dropped, as far as the server's own counters go"
+    EVICTED = "evicted, by the server's own counters"
+    UNTOLD = "stored, and the server does not say what became of it"
+    UNEXPLAINED = "stored, and nothing explains that it is gone"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -195,7 +195,8 @@ def _missing_lines(totals: Totals) -> list[Line]:
     bad = (Missing.UNEXPLAINED, Missing.UNTOLD)
     lines = [
         Line(
-            f"  Missing: {count} chunks that were stored: {why.value}", BAD if why in bad else PLAIN
+            f"  Missing: {count} LOOKUPs fell short; the first missing chunk was {why.value}",
+            BAD if why in bad else PLAIN,
         )
         for why, count in totals.missing.items()
     ]
