@@ -76,19 +76,20 @@ def _wrong(outcome: Outcome) -> list[str]:
             texts.append(_noted(outcome, record.trouble))
         else:
             verdict = record.report.get("verdict", "none") if name == record.name else "not valid"
-            texts.append(_noted(outcome, f"not proven: verdict {verdict}, record {name}"))
+            texts.append(_noted(outcome, f"record {name} is not proven: verdict {verdict}"))
     return texts
 
 
 def _doubtful(outcome: Outcome, figures: Figures | None) -> list[str]:
     found = outcome.found
     if found is not None:
-        return [] if found.complete else [_noted(outcome, f"the search {found.why}")]
+        why = f"the search is not complete: {found.why}"
+        return [] if found.complete else [_noted(outcome, why)]
     if figures is None or figures.valid:
         return []
     side = f"the limit was the {figures.limit}" if figures.limit else "no limit is known"
-    reasons = "; ".join(figures.reasons)
-    return [_noted(outcome, f"not valid as a measurement: {side}: {reasons}")]
+    told = [f"record {outcome.record.name} is no valid measurement", side, *figures.reasons]
+    return [_noted(outcome, ": ".join(told))]
 
 
 def _noted(outcome: Outcome, text: str) -> str:

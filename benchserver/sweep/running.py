@@ -106,8 +106,12 @@ class Sweep:
 
 def _probe(rate: float, record: Record, conditions: tuple[Condition, ...]) -> Probe:
     if record.trouble:
-        return Probe(rate=rate, kept=Kept.NO_ANSWER, why=record.trouble)
-    return judged(rate, figures_of(record.report), conditions)
+        probe = Probe(rate=rate, kept=Kept.NO_ANSWER, why=record.trouble)
+    else:
+        probe = judged(rate, figures_of(record.report), conditions)
+    if probe.kept is Kept.NO_ANSWER:
+        return replace(probe, why=f"record {record.name}: {probe.why}")
+    return probe
 
 
 def _unproven(records: Sequence[Record]) -> tuple[str, ...]:

@@ -60,7 +60,7 @@ def judged(rate: float, figures: Figures, conditions: Sequence[Condition]) -> Pr
         return Probe(rate=rate, kept=Kept.NO_ANSWER, why="the run is not proven")
     if not figures.valid and figures.limit != SERVER:
         side = f"the limit was the {figures.limit}" if figures.limit else "no limit is known"
-        why = f"the run is invalid as a measurement: {side}"
+        why = ": ".join(["the run is invalid as a measurement", side, *figures.reasons])
         return Probe(rate=rate, kept=Kept.NO_ANSWER, why=why)
     unknown = [c.figure for c in conditions if c.kept_by(figures.values) is None]
     if unknown:

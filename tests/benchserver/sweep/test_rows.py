@@ -38,7 +38,7 @@ def test_what_is_wrong_is_said_by_name() -> None:
     )
     assert not row.good
     assert row.wrong == (
-        f"concurrency=1, repetition 1: not proven: verdict invalid, record {bad.name}",
+        f"concurrency=1, repetition 1: record {bad.name} is not proven: verdict invalid",
         "concurrency=1, repetition 2: the server ended",
     )
     assert row.figures["requests_per_s"].count == 1
@@ -49,7 +49,8 @@ def test_what_is_no_measurement() -> None:
     (row,) = rows_of(CELLS, [Outcome(run=RUNS[0], record=late)])
     assert not row.good
     assert row.doubtful == (
-        "concurrency=1, repetition 2: not valid as a measurement: the limit was the harness: late",
+        f"concurrency=1, repetition 2: record {late.name} is no valid measurement: "
+        "the limit was the harness: late",
     )
 
 
@@ -63,7 +64,9 @@ def test_searches() -> None:
     assert row.figures[MAX_RATE].mean == 20.0
     assert row.notes == ("concurrency=1, repetition 2: not at 21/s: slow",)
     (row,) = rows_of(CELLS, [searched(RUNS[0], complete=False)])
-    assert row.doubtful == ("concurrency=1, repetition 2: the search not at 21/s: slow",)
+    assert row.doubtful == (
+        "concurrency=1, repetition 2: the search is not complete: not at 21/s: slow",
+    )
 
 
 def test_a_probe_that_proves_nothing_counts_though_another_is_shown() -> None:
@@ -73,5 +76,5 @@ def test_a_probe_that_proves_nothing_counts_though_another_is_shown() -> None:
         CELLS, [Outcome(run=RUNS[0], record=shown, found=found, unproven=("other-2",))]
     )
     assert row.wrong == (
-        "concurrency=1, repetition 2: not proven: verdict not valid, record other-2",
+        "concurrency=1, repetition 2: record other-2 is not proven: verdict not valid",
     )

@@ -124,6 +124,7 @@ async def test_a_run_that_says_nothing_ends_its_search(
     assert outcome.found is not None
     assert (outcome.found.rate, outcome.found.complete) == (None, False)
     assert why in outcome.found.why
+    assert f"record {outcome.record.name}: " in outcome.found.why
     assert bool(outcome.unproven) is ("limit" not in bad)
 
 

@@ -91,7 +91,7 @@ def test_a_lucky_run_above_a_broken_rate_is_not_believed() -> None:
         (
             report(valid=False, limit="harness"),
             Kept.NO_ANSWER,
-            "the run is invalid as a measurement: the limit was the harness",
+            "the run is invalid as a measurement: the limit was the harness: late",
         ),
         (report(valid=False), Kept.NO_ANSWER, "invalid as a measurement: no limit is known"),
         (report(verdict="unknown"), Kept.NO_ANSWER, "the run is not proven"),

@@ -65,7 +65,7 @@ def test_a_search() -> None:
 def test_what_is_not_good_is_said() -> None:
     lines = text_table(told((40.0,), (40.0,), verdict="invalid"))
     assert lines[2].split()[-2:] == ["NO", "yes"]
-    assert lines[-1].startswith("NOT PROVEN  concurrency=2 tier=--l2 x, repetition 1: not proven: ")
+    assert lines[-1].startswith("NOT PROVEN  concurrency=2 tier=--l2 x, repetition 1: record ")
     lines = text_table(told((40.0,), (40.0,), valid=False, limit="harness"))
     assert lines[2].split()[-2:] == ["yes", "NO"]
     assert lines[-1].startswith("NOT VALID   concurrency=2")
