@@ -51,7 +51,8 @@ class Cell:
 
     def at_rate(self, rate: float) -> Cell:
         """Return this cell with an open loop of this rate."""
-        return replace(self, load={**self.load, RATE: shown(float(rate))})
+        asked = {RATE: shown(float(rate))}
+        return replace(self, load={**self.load, **asked}, varied={**self.varied, **asked})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

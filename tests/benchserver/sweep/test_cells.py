@@ -21,6 +21,7 @@ def test_the_key_is_of_what_decides_a_cell() -> None:
 
 def test_a_rate_is_an_option_of_the_load() -> None:
     assert cell(concurrency=1).at_rate(12.5).load["rate"] == "12.5"
+    assert cell(concurrency=1).at_rate(12.5).label == "concurrency=1 rate=12.5"
     assert cell(concurrency=1).at_rate(8.0).load["rate"] == "8"
 
 
