@@ -21,7 +21,8 @@ _ORPHANED_S = 3.0
 """What a command is given when this process was killed."""
 
 _TAIL_BYTES = 4000
-_TAIL_LINES = 6
+_TAIL_LINES = 3
+_LINE_CHARS = 300
 
 
 class Guarded:
@@ -58,12 +59,13 @@ class Guarded:
 
     def last_words(self) -> str:
         """Return the last lines of its log, in one line."""
+        content = b""
         with contextlib.suppress(OSError), self._log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            lines = file.read().decode("utf-8", "replace").splitlines()
-            said = [line.strip() for line in lines if line.strip()][-_TAIL_LINES:]
-            return one_line(" / ".join(said), 500) or "nothing"
-        return "nothing"
+            content = file.read()
+        lines = content.decode("utf-8", "replace").splitlines()
+        said = [one_line(line, _LINE_CHARS) for line in lines if line.strip()][-_TAIL_LINES:]
+        return " / ".join(said) or "nothing"
 
 
 @asynccontextmanager

@@ -27,7 +27,7 @@ LOAD = """
 requests = 3
 mode = "cpu"
 num-tokens = 512
-kvcache-shape-spec = "(2,256,16,1,16):float16:2"
+kvcache-shape-spec = "(2,1024,16,1,16):float16:2"
 """
 SERVER = """
 [server]

@@ -23,7 +23,7 @@ async def test_to_its_end(tmp_path: Path) -> None:
     async with started((*PYTHON, text), log, {**ENVIRONMENT, "WHAT": "x"}) as command:
         assert await command.wait(WITHIN_S) == 3
         assert command.exit_code == 3
-        assert command.last_words() == " / ".join(f"line {n} x" for n in range(3, 9))
+        assert command.last_words() == " / ".join(f"line {n} x" for n in range(6, 9))
         await command.stop(1.0)
 
 
@@ -32,6 +32,15 @@ async def test_it_may_say_nothing(tmp_path: Path) -> None:
     async with started((*PYTHON, "pass"), tmp_path / "log", ENVIRONMENT) as command:
         assert await command.wait(WITHIN_S) == 0
         assert command.last_words() == "nothing"
+
+
+@pytest.mark.asyncio
+async def test_a_long_line_leaves_room_for_others(tmp_path: Path) -> None:
+    text = "print('x' * 2000); print('no memory')"
+    async with started((*PYTHON, text), tmp_path / "log", ENVIRONMENT) as command:
+        assert await command.wait(WITHIN_S) == 0
+        said = command.last_words()
+    assert said == f"{'x' * 297}... / no memory"
 
 
 @pytest.mark.asyncio
