@@ -11,7 +11,8 @@ Either makes a measurement invalid.  Whether the answers were right is another q
 
 So many leases, each in the server's hands for the mean service time, come to a rate: no client, how
 quick it may be, gets more out of that server with them.  If it is less than was asked for, the
-server is the limit, late as we may have been; unless we were so full that its times are ours.
+server is the limit, late as we may have been; unless we were so full, or so late, that its times
+are ours.
 """
 
 from __future__ import annotations
@@ -88,28 +89,44 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """Whether figures may be taken as the server's; if not, whose limit was met, and why."""
+    """Whether figures may be taken as the server's; if not, whose limit was met, and why.
+
+    `loop_cores` and `process_cpus` are what the event loop's thread and all threads used.
+    """
 
     valid: bool
     limit: str
     reasons: tuple[str, ...]
+    loop_cores: float | None = None
+    process_cpus: float | None = None
+    usable_cpus: float | None = None
 
 
 def judge(evidence: Evidence) -> Measurement:
-    """Return what the evidence says; who was full comes first, for that may cause the rest."""
+    """Return what the evidence says.
+
+    Who was full, or late more often than not, comes first: that is in the server's times as well.
+    """
     lag, service = evidence.lag, evidence.service
     if lag is None or service is None or evidence.wall_s <= 0:
         return Measurement(valid=False, limit=NOBODY, reasons=("nothing was measured",))
-    full = [*_full_loop(evidence), *_full_process(evidence)]
-    late = _late(lag, service)
-    behind, whose = ([], NOBODY) if evidence.plan is None else _behind(evidence.plan, service)
-    reasons = (*full, *behind, *late)
-    limit = HARNESS if full or (late and whose != SERVER) else whose
-    return Measurement(valid=not reasons, limit=limit, reasons=reasons)
-
-
-def _late(lag: LatencySummary, service: LatencySummary) -> list[str]:
     allowed_ms = max(_LAG_MS, _LAG_SHARE * service.p50_ms)
+    full = [*_full_loop(evidence), *_full_process(evidence)]
+    late = _late(lag, allowed_ms)
+    behind, whose = ([], NOBODY) if evidence.plan is None else _behind(evidence.plan, service)
+    ours = full or lag.p50_ms > allowed_ms or (late and whose != SERVER)
+    reasons = (*full, *late, *behind) if ours else (*behind, *late)
+    return Measurement(
+        valid=not reasons,
+        limit=HARNESS if ours else whose,
+        reasons=reasons,
+        loop_cores=evidence.loop_cpu_s / evidence.wall_s,
+        process_cpus=evidence.process_cpu_s / evidence.wall_s,
+        usable_cpus=evidence.usable_cpus,
+    )
+
+
+def _late(lag: LatencySummary, allowed_ms: float) -> list[str]:
     if lag.p99_ms <= allowed_ms:
         return []
     return [

@@ -26,6 +26,8 @@ USED_ELSEWHERE: Mapping[str, str] = {
     "benchserver/refserver/tiers/backing.py::BackingTotals.promoted_chunks": "/metrics shows all",
     "benchserver/refserver/tiers/backing.py::BackingTotals.written_objects": "/metrics shows all",
     "benchserver/refserver/front/metrics.py::ServerCollector.collect": "prometheus_client calls it",
+    "benchserver/stats/limit.py::Measurement.loop_cores": "a load's JSON shows all fields",
+    "benchserver/stats/limit.py::Measurement.process_cpus": "a load's JSON shows all fields",
     "benchserver/refserver/tiers/tier.py::TierStats.written_bytes": "/status shows all fields",
     "protocol/session.py::ClientSession.pending_count": "tests ask what calls leave behind",
 }

@@ -68,7 +68,9 @@ def open_loop(waiting: Iterable[int], *, in_use: int = 16, left: int = 0) -> Evi
     return replace(CLOSED, plan=plan)
 
 
-GOOD = Measurement(valid=True, limit=NOBODY, reasons=())
+GOOD = Measurement(
+    valid=True, limit=NOBODY, reasons=(), loop_cores=0.4, process_cpus=0.9, usable_cpus=2.0
+)
 
 
 def sides(evidence: Evidence) -> tuple[bool, str, int]:
@@ -145,11 +147,14 @@ def test_what_leases_cannot_come_to_is_the_server_s_limit_however_late_we_were(
 ) -> None:
     """16 leases at 161 ms each come to 99.4 requests/s; 100 are asked for."""
     behind = open_loop(range(0, 1500, 50), in_use=in_use, left=1500)
-    found = judge(replace(behind, service=summary(service_ms), lag=summary(50.0)))
+    found = judge(replace(behind, service=summary(service_ms), lag=summary(0.1, 50.0)))
     assert (found.limit, len(found.reasons)) == (limit, 2)
     assert ("are 99.4 requests/s at most" in found.reasons[0]) is (service_ms > 160)
     full = replace(behind, service=summary(service_ms), loop_cpu_s=SPAN_S)
     assert judge(full).limit == HARNESS
+    late = replace(behind, service=summary(service_ms), lag=summary(50.0))
+    assert judge(late).limit == HARNESS
+    assert judge(late).reasons[0].startswith("bench-server was late")
 
 
 def test_a_growing_backlog_beside_free_leases_is_ours() -> None:
