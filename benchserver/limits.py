@@ -21,6 +21,7 @@ from pathlib import Path
 from benchserver.errors import FatalError
 
 _PROC = Path("/proc/self")
+_SHM = Path("/dev/shm")
 _MAX_MAP_COUNT = Path("/proc/sys/vm/max_map_count")
 
 _MIB = 1 << 20
@@ -169,6 +170,26 @@ def require(*needs: Need) -> None:
         _allow(_ADDRESS_SPACE, need.address_bytes, need.who)
         _require_mappings(need.mappings, need.who)
     _require_threads(sum(need.threads for need in needs))
+
+
+def require_shared_memory(pools: Amount) -> None:
+    """Raise FatalError for several pools that /dev/shm could not hold were it empty.
+
+    Whoever makes a pool looks whether there is room for it; by then others have been made.
+    """
+    if pools.count < 2:
+        return
+    try:
+        place = os.statvfs(_SHM)
+    except OSError:
+        return  # the first pool says why
+    size = place.f_frsize * place.f_blocks
+    if size and pools.total > size:  # 0: without a limit
+        raise FatalError(
+            f"the pools need {pools.total} bytes in {_SHM} ({pools.each} for each of "
+            f"{pools.count} {pools.thing}s), and it has {size}; use {pools.instead}, or a larger "
+            f"{_SHM}"
+        )
 
 
 def allow_descriptors_of_clients() -> None:

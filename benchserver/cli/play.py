@@ -16,7 +16,7 @@ from benchserver.cli.output import Output
 from benchserver.config.run import RunConfig
 from benchserver.ending import Ending
 from benchserver.errors import FatalError
-from benchserver.limits import require, run_need, server_need
+from benchserver.limits import Amount, require, require_shared_memory, run_need, server_need
 from benchserver.options.engine import default_spec
 from benchserver.scenarios.command import Command
 from shapespec import ShapeSpec, parse_shape_spec, pool_bytes
@@ -137,6 +137,10 @@ def _require_limits(config: RunConfig) -> None:
     gpu = engine is not None and engine.mode == "gpu"
     host_bytes = 0 if gpu or engine is None else pool_bytes(engine.spec)
     workers, own = max(1, config.workers), config.own
+    instead = "a smaller --kvcache-shape-spec or --tp-size, or fewer clients"
+    require_shared_memory(
+        Amount(base=0, each=host_bytes, count=workers, thing="worker", instead=instead)
+    )
     needs = [
         run_need(
             workers=workers,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import resource
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +20,7 @@ from benchserver.limits import (
     Amount,
     allow_descriptors_of_clients,
     require,
+    require_shared_memory,
     run_need,
     selftest_need,
     server_need,
@@ -314,3 +317,29 @@ def test_next_to_no_descriptors_are_one_line(
 def test_a_low_soft_limit_stops_nobody() -> None:
     ended = run_limited(24, 4096, *EMBEDDED)
     assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("workers", "each", "size_pages", "refused"),
+    [(4, 4096, 4, False), (4, 4097, 4, True), (1, 1 << 40, 4, False), (4, 1 << 40, 0, False)],
+)
+def test_pools_that_shared_memory_cannot_hold_are_refused_before_any_is_made(
+    monkeypatch: pytest.MonkeyPatch, workers: int, each: int, size_pages: int, refused: bool
+) -> None:
+    size = SimpleNamespace(f_frsize=4096, f_blocks=size_pages)
+    monkeypatch.setattr(os, "statvfs", lambda path: size)
+    pools = Amount(base=0, each=each, count=workers, thing="worker", instead="fewer clients")
+    if not refused:
+        require_shared_memory(pools)
+        return
+    with pytest.raises(FatalError) as caught:
+        require_shared_memory(pools)
+    assert str(caught.value) == (
+        "the pools need 16388 bytes in /dev/shm (4097 for each of 4 workers), and it has 16384; "
+        "use fewer clients, or a larger /dev/shm"
+    )
+
+
+def test_without_shared_memory_the_first_pool_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "_SHM", Path("/nowhere"))
+    require_shared_memory(Amount(base=0, each=1 << 50, count=9, thing="worker"))
