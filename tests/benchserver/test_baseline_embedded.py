@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests import acceptance
-from tests.mitm.bench import assert_proven, run_bench
+from tests.mitm.bench import assert_clean, assert_proven, await_bench, run_bench, start_bench
 from tests.mitm.running import Urls
 from tests.mitm.servers import embedded_server
 from tests.room import NoRoomError, make_room, stored_bytes
@@ -67,6 +68,39 @@ def test_sequences_at_once(name: str, ranks: int, server: Urls, tmp_path: Path) 
 
 def test_sequences_at_once_engine_driven(pooled_server: Urls, tmp_path: Path) -> None:
     acceptance.check_at_once(pooled_server, (*ENGINE, "shm"), 1, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("fault", "check"), [("flip_byte@15", "content"), ("lost_chunk@9", "visibility")]
+)
+def test_of_sequences_at_once_the_one_that_is_spoilt_fails(
+    fault: str, check: str, tmp_path: Path
+) -> None:
+    with embedded_server("--fault", fault) as running:
+        options = acceptance.options_of(CASES["tp2"], 12)
+        options += ["--concurrency", "4", "--visible-within", "0.5"]
+        options += ["--partial-retrieve-every", "0"]
+        ended = run_bench(running.urls, options, tmp_path / "report.json")
+    assert ended.exit_code == 1, ended.explain()
+    counts = ended.report["sequences"]
+    assert (counts["proven"], counts["failed"]) == (11, 1), ended.explain()
+    assert check in ended.bad_checks, ended.explain()
+
+
+def test_an_interruption_ends_all_clients(server: Urls, tmp_path: Path) -> None:
+    before = acceptance.status_of(server)
+    spec, *tp2 = CASES["tp2"]
+    options = ["--kvcache-shape-spec", spec, *tp2, "--interval", "0", "--concurrency", "4"]
+    bench = start_bench(server, options, report := tmp_path / "report.json")
+    assert bench.stdout is not None
+    while "[seq=0] CHECKSUM MATCH OK" not in bench.stdout.readline():  # it carries all probes
+        assert bench.poll() is None
+    bench.send_signal(signal.SIGINT)
+    ended = await_bench(bench, report)
+    assert_clean(ended)
+    assert ended.exit_code == 0, ended.explain()
+    assert ended.report["sequences"]["proven"] >= 1
+    acceptance.assert_nothing_left(server, before)
 
 
 def test_retrieves_in_part_what_is_warm(server: Urls, tmp_path: Path) -> None:
