@@ -32,6 +32,8 @@ class Losses:
         self._asking = asyncio.Lock()
         self._read_ns = _NEVER_NS
         self._now: Counters | None = None
+        self._unloaded = 0
+        """How many chunks that L2 failed to load have explained one that is missing."""
 
     async def explain(self, *, may_be_late: bool) -> Missing:
         """Say why a chunk is missing whose STORE was acknowledged.
@@ -46,11 +48,19 @@ class Losses:
                 return Missing.DROPPED
             if self.account.explain_evicted(1, now):
                 return Missing.EVICTED
+            if self._explain_unloaded(now):
+                return Missing.UNLOADED
             if may_be_late:
                 return Missing.NOT_VISIBLE
             if now is None:
                 return Missing.UNTOLD
         return Missing.UNEXPLAINED
+
+    def _explain_unloaded(self, now: Counters | None) -> bool:
+        since = self.account.since(now)
+        explained = since is not None and since.unloaded_chunks > self._unloaded
+        self._unloaded += explained
+        return explained
 
     async def told(self) -> str:
         """Return what explains that a promised hit was not delivered."""

@@ -22,6 +22,7 @@ class Missing(enum.Enum):
     NOT_VISIBLE = "stored less than --visible-within before"
     DROPPED = "dropped, as far as the server's own counters go"
     EVICTED = "evicted, by the server's own counters"
+    UNLOADED = "not loaded from L2, by the server's own counters"
     UNTOLD = "stored, and the server does not say what became of it"
     UNEXPLAINED = "stored, and nothing explains that it is gone"
 

@@ -38,7 +38,9 @@ def test_a_request_that_read_nothing_is_not_judged_by_what_it_read() -> None:
     assert [finding.check for finding in findings] == [HITS, STORE, SESSIONS]
 
 
-@pytest.mark.parametrize("why", [Missing.NOT_VISIBLE, Missing.DROPPED, Missing.EVICTED])
+@pytest.mark.parametrize(
+    "why", [Missing.NOT_VISIBLE, Missing.DROPPED, Missing.EVICTED, Missing.UNLOADED]
+)
 def test_what_is_missing_and_explained_passes(why: Missing) -> None:
     assert not not_good(missing=why)
 

@@ -41,17 +41,22 @@ def losses_on(stage: Stage, *readings: Counters | None) -> tuple[Losses, Telling
     return Losses(replace(stage, met=met), DroppedAccount(Counters(dropped_chunks=5))), telling
 
 
-def counted(dropped: int = 0, evicted: int = 0) -> Counters:
-    return Counters(dropped_chunks=5 + dropped, evicted_chunks=evicted)
+def counted(dropped: int = 0, evicted: int = 0, unloaded: int = 0) -> Counters:
+    return Counters(dropped_chunks=5 + dropped, evicted_chunks=evicted, unloaded_chunks=unloaded)
 
 
 @pytest.mark.asyncio
 async def test_each_counted_chunk_explains_one_and_the_dropped_come_first(
     make_load: MakeLoad,
 ) -> None:
-    losses, _ = losses_on(make_load().stage, counted(1, 1))
-    found = [await losses.explain(may_be_late=False) for _ in range(3)]
-    assert found == [Missing.DROPPED, Missing.EVICTED, Missing.UNEXPLAINED]
+    losses, _ = losses_on(make_load().stage, counted(1, 1, 1))
+    found = [await losses.explain(may_be_late=False) for _ in range(4)]
+    assert found == [
+        Missing.DROPPED,
+        Missing.EVICTED,
+        Missing.UNLOADED,
+        Missing.UNEXPLAINED,
+    ]
 
 
 @pytest.mark.asyncio
