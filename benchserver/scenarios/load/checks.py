@@ -9,9 +9,12 @@ from benchserver.check.promises import PROMISED, promised
 from benchserver.check.sessions import SESSIONS
 from benchserver.check.transfers import STORE
 from benchserver.check.verdict import Check, Finding, failed, passed, unproven
-from benchserver.history import Outcome, TransferRecord
+from benchserver.history import Outcome, Probe, TransferRecord
 from benchserver.kv.evidence import Evidence, EvidenceKind
 from benchserver.scenarios.load.records import Missing, RequestRecord
+
+LOOK_BACK = Probe("look_back")
+"""A request that was stored is asked for again at the end, and read."""
 
 HITS = Check(
     "hits", "LOOKUP finds what this run stored, or the server says why not", explained=True

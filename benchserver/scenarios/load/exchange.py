@@ -40,9 +40,15 @@ class Setting:
 
 
 class Exchange:
-    """One request on one lease: `prepare`, then `run`, once each."""
+    """One request on one lease: `prepare`, then `run`, once each.
 
-    def __init__(self, setting: Setting, lease: Lease, work: Work) -> None:
+    One that `looks_back` only reads, whatever is missing, and all that it reads is looked at.
+    """
+
+    def __init__(
+        self, setting: Setting, lease: Lease, work: Work, *, looks_back: bool = False
+    ) -> None:
+        self._looks_back = looks_back
         self._stage = setting.stage
         self._config = setting.config
         self._stored = setting.stored
@@ -80,9 +86,7 @@ class Exchange:
         """
         clock, work = self._stage.clock, self._work
         sent_ns = clock.now_ns()
-        request = self._crew.desk.open(
-            work.tokens, end=work.end, request_id=f"bs-{self._stage.nonce}-{work.number}"
-        )
+        request = self._crew.desk.open(work.tokens, end=work.end, request_id=self._request_id())
         try:
             lookup = await self._calls(request)
         finally:
@@ -90,7 +94,8 @@ class Exchange:
             done()
         await self._answered([lookup, *self._retrieves, *self._stores, *self._ends])
         delivered = bool(self._retrieves) and _all_ok(self._retrieves)
-        looked_at = verified(self._config.verified_share, self._crew.engine.seed, work.number)
+        share = 1.0 if self._looks_back else self._config.verified_share
+        looked_at = verified(share, self._crew.engine.seed, work.number)
         look = delivered and looked_at
         evidence = await self._lease.look(work.digests[: lookup.hits], self._past) if look else ()
         missing, told = await self._explained(), await self._told()
@@ -103,6 +108,7 @@ class Exchange:
             missing=missing,
             told=told,
             looked_at=looked_at,
+            looks_back=self._looks_back,
             warmup=warmup,
             lookup=lookup,
             retrieves=tuple(self._retrieves),
@@ -118,10 +124,15 @@ class Exchange:
             ),
         )
 
+    def _request_id(self) -> str:
+        again = "-again" * self._looks_back
+        return f"bs-{self._stage.nonce}-{self._work.number}{again}"
+
     async def _calls(self, request: OpenRequest) -> LookupRecord:
         """Make all calls."""
         lookup = await self._look_up(request)
-        if lookup.outcome is Outcome.OK and await self._retrieve(request, lookup.hits):
+        read = lookup.outcome is Outcome.OK and await self._retrieve(request, lookup.hits)
+        if read and not self._looks_back:
             await self._store(request, lookup.hits)
         self._ends = await requests.settle(self._crew, request)
         return lookup
@@ -140,8 +151,9 @@ class Exchange:
     def _note_missing(self, name: bytes, asked_ns: int) -> None:
         """Expect a chunk no more that is not found, and note whether it may merely be late."""
         age_ns = asked_ns - self._stored.since_ns(name)
-        self._stored.missed(name)
         self._missing_late = age_ns < int(self._config.visible_within_s * NS_PER_S)
+        if not (self._looks_back and self._missing_late):  # else it is asked for again
+            self._stored.missed(name)
 
     async def _explained(self) -> Missing:
         """Return why a chunk is missing; asked for once the server is done with the request."""

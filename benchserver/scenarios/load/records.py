@@ -64,6 +64,7 @@ class RequestRecord:
     `tokens` and `chunks` are what it asked for, `possible` how many first chunks this run may have
     stored.  `missing` says why fewer were hit than it must find.  `told` is what the server says
     of itself where a promised hit was not delivered.  `looked_at`: its hits were to be verified.
+    `looks_back`: it is one of those that are asked for again at the end.
     """
 
     number: int
@@ -74,6 +75,7 @@ class RequestRecord:
     missing: Missing
     told: str
     looked_at: bool
+    looks_back: bool
     warmup: bool
     lookup: LookupRecord
     retrieves: tuple[TransferRecord, ...]
@@ -85,7 +87,7 @@ class RequestRecord:
     @property
     def label(self) -> str:
         """Return what lines call it."""
-        return request_label(self.number, self.client)
+        return request_label(self.number, self.client) + " asked again" * self.looks_back
 
     @property
     def delivered(self) -> bool:

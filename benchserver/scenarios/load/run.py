@@ -21,6 +21,7 @@ from benchserver.scenarios.load.config import LoadConfig
 from benchserver.scenarios.load.exchange import Exchange, Setting
 from benchserver.scenarios.load.l1 import l1_chunks
 from benchserver.scenarios.load.lease import Lease
+from benchserver.scenarios.load.lookback import LookBack
 from benchserver.scenarios.load.losses import Losses
 from benchserver.scenarios.load.model import Stored
 from benchserver.scenarios.load.permits import Permits
@@ -63,6 +64,7 @@ class LoadRun:
             for number in range(config.leases)
             for crew in stage.crews
         ]
+        self.look_back = LookBack(self._setting, self._drawing, self._leases)
         self.start_ns = stage.clock.now_ns()
         self._permits = [Permits(config.concurrency, self.start_ns) for _ in stage.crews]
         self.totals = Totals(begin_ns=self.start_ns + config.warmup_ns)
@@ -101,6 +103,7 @@ class LoadRun:
             finally:
                 self._turns.end(arrival.request.number, self._stage.clock.now_ns())
             if record is not None:
+                self.look_back.offer(arrival.request, record)
                 await self._conclude(record)
 
     async def _send(self, lease: Lease, arrival: Arrival) -> RequestRecord | None:

@@ -16,7 +16,7 @@ from benchserver.geometry import Geometry
 from benchserver.load.arrivals import planned_ns
 from benchserver.load.workloads.workload import Terms, Workload
 from benchserver.scenarios.dropped import dropped_section
-from benchserver.scenarios.load.checks import CHECKS
+from benchserver.scenarios.load.checks import CHECKS, LOOK_BACK
 from benchserver.scenarios.load.config import LoadConfig
 from benchserver.scenarios.load.l1 import chunk_bytes, l1_bytes
 from benchserver.scenarios.load.series import RATES, SERIES
@@ -43,6 +43,7 @@ class Load:
             name="load",
             unit="request",
             checks=CHECKS,
+            probes=(LOOK_BACK,),
             series=SERIES,
             rates=RATES,
             clients=self._config.clients,
@@ -62,7 +63,8 @@ class Load:
         if (share := self._config.verified_share) < 1:
             reason = f"--verify {self._config.verify}{': a share of all hits' if share else ''}"
             checks |= dict.fromkeys((CONTENT, CANARIES), reason)
-        return Omissions(checks=checks)
+        probes = {} if share else {LOOK_BACK: "--verify off"}
+        return Omissions(checks=checks, probes=probes)
 
     async def play(self, stage: Stage) -> None:
         """Send all requests, and conclude each."""
@@ -82,6 +84,8 @@ class Load:
         )
         try:
             await run.play()
+            if self._config.verified_share:
+                await run.look_back.play()
         finally:
             if self._config.max_dropped is not None:
                 stage.book.ledger.add([account.finding(self._config.max_dropped)])

@@ -95,6 +95,7 @@ def record(**changes: Any) -> RequestRecord:
         "missing": Missing.NOTHING,
         "told": "",
         "looked_at": True,
+        "looks_back": False,
         "warmup": False,
         "lookup": lookup(),
         "retrieves": (moved("RETRIEVE"),),
