@@ -59,7 +59,8 @@ class Exchange:
         self._possible = 0
         self._losses = setting.losses
         self._missing_late: bool | None = None
-        """Whether what is missing may merely be late; None: nothing is missing."""
+        """Whether what is missing may merely be late; None: nothing is missing, or it is known."""
+        self._known_missing = False
         self._lookup: LookupRecord | None = None
         self._retrieves: list[TransferRecord] = []
         self._stores: list[TransferRecord] = []
@@ -97,7 +98,8 @@ class Exchange:
         share = 1.0 if self._looks_back else self._config.verified_share
         looked_at = verified(share, self._crew.engine.seed, work.number)
         look = delivered and looked_at
-        evidence = await self._lease.look(work.digests[: lookup.hits], self._past) if look else ()
+        past = tuple(self._past)  # threads read it, while other requests are appended
+        evidence = await self._lease.look(work.digests[: lookup.hits], past) if look else ()
         missing, told = await self._explained(), await self._told()
         return RequestRecord(
             number=work.number,
@@ -150,6 +152,9 @@ class Exchange:
 
     def _note_missing(self, name: bytes, asked_ns: int) -> None:
         """Expect a chunk no more that is not found, and note whether it may merely be late."""
+        if not self._stored.acknowledged((name,)):  # a LOOKUP at the same time was faster
+            self._known_missing = True
+            return
         age_ns = asked_ns - self._stored.since_ns(name)
         self._missing_late = age_ns < int(self._config.visible_within_s * NS_PER_S)
         if not (self._looks_back and self._missing_late):  # else it is asked for again
@@ -157,6 +162,8 @@ class Exchange:
 
     async def _explained(self) -> Missing:
         """Return why a chunk is missing; asked for once the server is done with the request."""
+        if self._known_missing:
+            return Missing.KNOWN
         if self._missing_late is None:
             return Missing.NOTHING
         return await self._losses.explain(may_be_late=self._missing_late)

@@ -23,6 +23,7 @@ class Missing(enum.Enum):
     DROPPED = "dropped, as far as the server's own counters go"
     EVICTED = "evicted, by the server's own counters"
     UNLOADED = "not loaded from L2, by the server's own counters"
+    KNOWN = "stored, and a LOOKUP at the same time had missed it already: one loss counts once"
     UNTOLD = "stored, and the server does not say what became of it"
     UNEXPLAINED = "stored, and nothing explains that it is gone"
 

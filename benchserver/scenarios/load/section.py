@@ -65,6 +65,7 @@ def document_of(config: LoadConfig, run: LoadRun, chunk_tokens: int) -> Mapping[
             "dropped_share": run.account.share,
             "evicted_chunks": totals.missing[Missing.EVICTED],
             "unloaded_chunks": totals.missing[Missing.UNLOADED],
+            "known": totals.missing[Missing.KNOWN],
             "untold": totals.missing[Missing.UNTOLD],
             "unexplained": totals.missing[Missing.UNEXPLAINED],
         },

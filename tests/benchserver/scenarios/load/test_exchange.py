@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from benchserver.clock import NS_PER_MS, NS_PER_S
 from benchserver.errors import ServerSilentError
 from benchserver.history import Outcome
 from benchserver.kv.evidence import EvidenceKind
+from benchserver.kv.owners import Candidate
 from benchserver.load.request import Part, Request
 from benchserver.load.tokens import Tokens
 from benchserver.scenarios import requests
@@ -20,6 +22,7 @@ from benchserver.scenarios.load.losses import Losses
 from benchserver.scenarios.load.model import Stored
 from benchserver.scenarios.load.records import Missing, RequestRecord
 from benchserver.scenarios.load.work import Drawing, Work
+from benchserver.tasks import gather_all
 from protocol.messages import TransferResult
 from protocol.ops import Op
 from tests.benchserver.scenarios.load.conftest import Loaded, MakeLoad
@@ -151,6 +154,38 @@ async def test_what_was_stored_and_is_not_found_is_explained_or_not(
     # It was stored again, and is not lost twice.
     again = await one.send(SHARED, own("c"))
     assert (again.lookup.hits, again.missing) == (2, Missing.NOTHING)
+
+
+@pytest.mark.asyncio
+async def test_two_lookups_at_once_that_miss_one_chunk_count_one_loss(make_load: MakeLoad) -> None:
+    loaded = make_load()
+    one = One(loaded)
+    await one.send(SHARED, own("a"))
+    loaded.played.server.stored.clear()
+    await one.clock.sleep_ns(3 * NS_PER_S)
+    other = One(loaded)
+    other.setting, other.number = one.setting, 50
+    other.lease = Lease(loaded.stage, loaded.stage.crews[0], number=1, leases=2)
+    lost = await gather_all([one.send(SHARED, own("b")), other.send(SHARED, own("c"))])
+    assert [(record.lookup.hits, record.lookup.expected) for record in lost] == [(0, 2), (0, 2)]
+    assert [record.missing for record in lost] == [Missing.UNTOLD, Missing.KNOWN]
+
+
+@pytest.mark.asyncio
+async def test_threads_look_for_owners_in_requests_that_stay_the_same(
+    make_load: MakeLoad, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, seen = One(make_load()), []
+    look = one.lease.look
+
+    async def looked(digests: Sequence[int], past: Sequence[Candidate]) -> Any:
+        seen.append((past, len(past)))
+        return await look(digests, past)
+
+    monkeypatch.setattr(one.lease, "look", looked)
+    for name in "abc":
+        await one.send(SHARED, own(name))
+    assert [(len(past), count) for past, count in seen] == [(2, 2), (3, 3)]
 
 
 @pytest.mark.asyncio
