@@ -10,7 +10,7 @@ from benchserver.check.content import CANARIES, CONTENT
 from benchserver.check.dropped import DROPPED, DroppedAccount
 from benchserver.check.promises import PROMISED
 from benchserver.check.transfers import STORE
-from benchserver.check.verdict import Check
+from benchserver.check.verdict import Check, not_looked_at, unproven
 from benchserver.config.engine import Engine
 from benchserver.geometry import Geometry
 from benchserver.load.arrivals import planned_ns
@@ -89,7 +89,7 @@ class Load:
         finally:
             if self._config.max_dropped is not None:
                 stage.book.ledger.add([account.finding(self._config.max_dropped)])
-            _leave_out_what_never_came(stage)
+            _judge_what_never_came(stage, owes_bytes=self._config.verified_share > 0)
 
 
 def bound(config: LoadConfig, stage: Stage) -> Workload:
@@ -133,15 +133,19 @@ def _instants_of(workload: Workload) -> Iterator[int]:
     return (request.not_before_ns or 0 for request in workload.requests())
 
 
-def _leave_out_what_never_came(stage: Stage) -> None:
-    """Say why checks found nothing: who hits nothing reads nothing, who hits all stores nothing."""
-    tallies = stage.book.ledger.tallies
-    for check, reason in (
-        (PROMISED, "no LOOKUP hit anything, so nothing was retrieved"),
-        (CONTENT, "nothing was retrieved"),
-        (CANARIES, "nothing was retrieved"),
-        (STORE, "every LOOKUP hit everything, so nothing was stored"),
-    ):
-        tally = tallies[check]
-        if not tally.spoken and not tally.skipped and stage.book.concluded:
-            stage.book.ledger.skip(check, reason)
+def _judge_what_never_came(stage: Stage, *, owes_bytes: bool) -> None:
+    """Say why checks found nothing: who hits all stores nothing, who reads nothing proves nothing.
+
+    `owes_bytes`: hits are looked at, some or all of them.
+    """
+    ledger = stage.book.ledger
+    if not stage.book.concluded:
+        return
+    silent = {check for check, tally in ledger.tallies.items() if not tally.spoken}
+    if STORE in silent:
+        ledger.skip(STORE, "every LOOKUP hit everything, so nothing was stored")
+    if owes_bytes and CONTENT in silent:
+        text = "nothing was retrieved, so no byte is proven: no LOOKUP hit anything"
+        ledger.add([unproven(CONTENT, text), not_looked_at(CANARIES, "nothing was retrieved")])
+    if PROMISED in silent:
+        ledger.skip(PROMISED, "no LOOKUP hit anything, so nothing was retrieved")

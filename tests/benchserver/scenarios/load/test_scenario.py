@@ -8,9 +8,10 @@ from benchserver.check.content import CANARIES, CONTENT
 from benchserver.check.dropped import DROPPED
 from benchserver.check.promises import PROMISED
 from benchserver.check.transfers import STORE
+from benchserver.check.verdict import Verdict
 from benchserver.clock import NS_PER_S
 from benchserver.errors import UsageError
-from benchserver.scenarios.load.checks import CHECKS
+from benchserver.scenarios.load.checks import CHECKS, HITS
 from benchserver.scenarios.load.scenario import Load
 from tests.benchserver.scenarios.load.conftest import MakeLoad
 from tests.benchserver.scenarios.load.made import config
@@ -49,18 +50,35 @@ async def test_bytes_that_nobody_looks_at_are_left_out_by_name(
     assert omitted.checks == {DROPPED: unbound, CONTENT: reason, CANARIES: reason}
 
 
+@pytest.mark.parametrize(
+    ("verify", "verdict"),
+    [("all", Verdict.UNKNOWN), ("sample:0.5", Verdict.UNKNOWN), ("off", Verdict.VALID)],
+)
+@pytest.mark.asyncio
+async def test_a_load_that_read_nothing_has_proven_no_byte(
+    make_load: MakeLoad, verify: str, verdict: Verdict
+) -> None:
+    loaded = make_load(workload="unique", verify=verify)
+    loaded.played.server.visible_after_ns = 3600 * NS_PER_S
+    for check, reason in Load(loaded.config).omissions(loaded.stage).checks.items():
+        loaded.stage.book.ledger.skip(check, reason)
+    await loaded.play()
+    assert loaded.stage.book.ledger.tallies[CONTENT].verdict is verdict
+
+
 @pytest.mark.asyncio
 async def test_all_is_looked_at_unless_it_never_came(make_load: MakeLoad) -> None:
     loaded = make_load(workload="unique", max_dropped=0.0)
     assert not Load(loaded.config).omissions(loaded.stage).checks
     loaded.played.server.visible_after_ns = 3600 * NS_PER_S
     await loaded.play()
-    skipped = {c: t.skipped for c, t in loaded.stage.book.ledger.tallies.items() if t.skipped}
-    assert skipped == {
-        PROMISED: "no LOOKUP hit anything, so nothing was retrieved",
-        CONTENT: "nothing was retrieved",
-        CANARIES: "nothing was retrieved",
-    }
+    tallies = loaded.stage.book.ledger.tallies
+    unread = [c for c, t in tallies.items() if t.unproven]
+    assert unread == [HITS, CONTENT, CANARIES], "who reads nothing proves nothing"
+    assert tallies[PROMISED].skipped == "no LOOKUP hit anything, so nothing was retrieved"
+    assert tallies[CONTENT].texts == [
+        "nothing was retrieved, so no byte is proven: no LOOKUP hit anything"
+    ]
     loaded = make_load(workload="shared-prefix:50", max_dropped=0.0)
     await loaded.play()
     tallies = loaded.stage.book.ledger.tallies
