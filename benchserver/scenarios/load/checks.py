@@ -39,7 +39,13 @@ def hits(record: RequestRecord) -> list[Finding]:
 
 def promises(record: RequestRecord) -> list[Finding]:
     """Every reading rank got what LOOKUP had counted."""
-    return promised(record.label, record.lookup, record.retrieves, record.told)
+    return promised(
+        record.label,
+        record.lookup,
+        record.retrieves,
+        record.told,
+        locks_known=record.locks_known,
+    )
 
 
 def stores(record: RequestRecord) -> list[Finding]:

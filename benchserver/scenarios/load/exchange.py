@@ -100,6 +100,7 @@ class Exchange:
         look = delivered and looked_at
         past = tuple(self._past)  # threads read it, while other requests are appended
         evidence = await self._lease.look(work.digests[: lookup.hits], past) if look else ()
+        locks_known = self._losses.locks_known
         missing, told = await self._explained(), await self._told()
         return RequestRecord(
             number=work.number,
@@ -109,6 +110,7 @@ class Exchange:
             possible=self._possible,
             missing=missing,
             told=told,
+            locks_known=locks_known,
             looked_at=looked_at,
             looks_back=self._looks_back,
             warmup=warmup,
@@ -190,6 +192,8 @@ class Exchange:
             )
             for worker in self._crew.workers
         )
+        if any(step.outcome is Outcome.UNKNOWN for step in self._retrieves):
+            self._losses.locks_known = False
         return _all_ok(self._retrieves)
 
     async def _store(self, request: OpenRequest, hits: int) -> None:

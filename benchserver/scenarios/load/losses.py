@@ -34,6 +34,8 @@ class Losses:
         self._now: Counters | None = None
         self._unloaded = 0
         """How many chunks that L2 failed to load have explained one that is missing."""
+        self.locks_known = True
+        """Whether all RETRIEVEs were answered, so that none of our locks was freed twice."""
 
     async def explain(self, *, may_be_late: bool) -> Missing:
         """Say why a chunk is missing whose STORE was acknowledged.

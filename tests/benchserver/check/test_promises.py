@@ -39,7 +39,7 @@ def retrieve(rank: int, chunks: int, outcome: Outcome = Outcome.OK) -> TransferR
 
 def test_a_kept_promise() -> None:
     steps = [retrieve(0, 3), retrieve(1, 3)]
-    found = promised("request=1", lookup(3), steps, "nothing")
+    found = promised("request=1", lookup(3), steps, "nothing", locks_known=True)
     assert [finding.verdict for finding in found] == [Verdict.VALID] * 2
     assert undelivered_chunks(lookup(3), steps) == 0
 
@@ -61,12 +61,19 @@ def test_a_broken_promise_is_one_of_its_rank_and_a_silence_is_none(
     step: TransferRecord, verdict: Verdict, text: str, undelivered: int
 ) -> None:
     steps = [retrieve(0, 3), step]
-    first, second = promised("request=1", lookup(3), steps, "why")
+    first, second = promised("request=1", lookup(3), steps, "why", locks_known=True)
     assert first.verdict is Verdict.VALID
     assert second.verdict is verdict
     assert second.text.startswith("request=1 rank=1: LOOKUP promised 3 chunks, ")
     assert text in second.text
     assert undelivered_chunks(lookup(3), steps) == undelivered
+
+
+def test_what_another_request_may_have_unlocked_is_not_the_servers_fault() -> None:
+    steps = [retrieve(0, 3), retrieve(1, 0, Outcome.FAIL)]
+    first, second = promised("request=1", lookup(3), steps, "why", locks_known=False)
+    assert (first.verdict, second.verdict) == (Verdict.VALID, Verdict.UNKNOWN)
+    assert second.text.endswith("had no answer, and freeing its lock may have freed this one")
 
 
 @pytest.mark.parametrize(

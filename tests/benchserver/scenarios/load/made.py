@@ -94,6 +94,7 @@ def record(**changes: Any) -> RequestRecord:
         "possible": 4,
         "missing": Missing.NOTHING,
         "told": "",
+        "locks_known": True,
         "looked_at": True,
         "looks_back": False,
         "warmup": False,

@@ -221,6 +221,24 @@ async def test_what_was_promised_and_not_delivered_ends_a_request(make_load: Mak
 
 
 @pytest.mark.asyncio
+async def test_after_a_retrieve_without_an_answer_nobody_knows_whose_locks_are_freed(
+    make_load: MakeLoad,
+) -> None:
+    loaded = make_load()
+    one, server = One(loaded), loaded.played.server
+    assert (await one.send(SHARED, own("a"))).locks_known
+    server.answers[Op.RETRIEVE] = None
+    silent = await one.send(SHARED, own("b"))
+    assert [step.outcome for step in silent.retrieves] == [Outcome.UNKNOWN]
+    server.answers[Op.RETRIEVE] = lambda *_: TransferResult(event=b"", ok=False)
+    refused = await one.send(SHARED, own("c"))
+    assert ([step.outcome for step in refused.retrieves], refused.locks_known) == (
+        [Outcome.FAIL],
+        False,
+    )
+
+
+@pytest.mark.asyncio
 async def test_a_store_without_an_answer_may_have_happened_and_its_blocks_rest(
     make_load: MakeLoad,
 ) -> None:
