@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from benchserver.check.judging import judge
 from benchserver.check.verdict import Verdict, worst
@@ -31,12 +30,6 @@ _MOST_BYTES = 1 << 30
 """What is read at the end: this much, or the least number of requests if they are larger."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    request: Request
-    stored_ns: int
-
-
 class LookBack:
     """The requests of one load that will be asked for again; call `play` once."""
 
@@ -44,8 +37,9 @@ class LookBack:
         self._setting = setting
         self._drawing = drawing
         self._leases = leases
-        self._kept: list[_Kept] = []
+        self._kept: list[Request] = []
         self._stored = 0
+        self._visible_within_ns = int(setting.config.visible_within_s * NS_PER_S)
         self._draw = random.Random(setting.stage.crews[0].engine.seed)
         fitting = _MOST_BYTES // max(1, drawing.geometry.nbytes)
         self._most = max(_LEAST_REQUESTS, min(_MOST_REQUESTS, fitting))
@@ -55,11 +49,10 @@ class LookBack:
         if not record.stores or not record.answered:
             return
         self._stored += 1
-        kept = _Kept(request, record.clocking.ended_ns)
         if len(self._kept) < self._most:
-            self._kept.append(kept)
+            self._kept.append(request)
         elif (place := self._draw.randrange(self._stored)) < self._most:
-            self._kept[place] = kept
+            self._kept[place] = request
 
     async def play(self) -> None:
         """Ask for all that were kept, on all leases at once, and judge what comes."""
@@ -67,12 +60,14 @@ class LookBack:
         if not self._kept:
             ledger.rule_out(LOOK_BACK, "this run has stored nothing")
             return
-        await gather_all(self._serve(lease, pending) for lease in self._leases)
+        # What a request has in common with others, the last one of the run may have stored.
+        visible_ns = self._setting.stage.clock.now_ns() + self._visible_within_ns
+        await gather_all(self._serve(lease, pending, visible_ns) for lease in self._leases)
 
-    async def _serve(self, lease: Lease, pending: Iterator[_Kept]) -> None:
+    async def _serve(self, lease: Lease, pending: Iterator[Request], visible_ns: int) -> None:
         book = self._setting.stage.book
         for kept in pending:
-            record = await self._ask(lease, kept)
+            record = await self._ask(lease, kept, visible_ns)
             findings = judge(record, JUDGES)
             book.ledger.add(findings)
             if record.lookup.outcome is Outcome.OK:
@@ -80,17 +75,16 @@ class LookBack:
             if worst(findings) is not Verdict.VALID:
                 book.reporter.concluded(record.label, findings)
 
-    async def _ask(self, lease: Lease, kept: _Kept) -> RequestRecord:
+    async def _ask(self, lease: Lease, kept: Request, visible_ns: int) -> RequestRecord:
         """Ask once, and once more when all must be visible if that was too early."""
         record = await self._once(lease, kept)
         if record.missing is not Missing.NOT_VISIBLE:
             return record
         clock = self._setting.stage.clock
-        visible_ns = kept.stored_ns + int(self._setting.config.visible_within_s * NS_PER_S)
         await clock.sleep_ns(max(0, visible_ns - clock.now_ns()))
         return await self._once(lease, kept)
 
-    async def _once(self, lease: Lease, kept: _Kept) -> RequestRecord:
-        exchange = Exchange(self._setting, lease, self._drawing.work(kept.request), looks_back=True)
+    async def _once(self, lease: Lease, kept: Request) -> RequestRecord:
+        exchange = Exchange(self._setting, lease, self._drawing.work(kept), looks_back=True)
         ready_ns = await exchange.prepare()
         return await exchange.run(ready_ns, ready_ns, warmup=False, done=lambda: None)

@@ -65,8 +65,8 @@ class RequestRecord:
     `tokens` and `chunks` are what it asked for, `possible` how many first chunks this run may have
     stored.  `missing` says why fewer were hit than it must find.  `told` is what the server says
     of itself where a promised hit was not delivered.  `locks_known`: no RETRIEVE before it went
-    without an answer, so that nobody else has freed its locks.  `looked_at`: its hits were to be verified.
-    `looks_back`: it is one of those that are asked for again at the end.
+    without an answer, so that nobody else has freed its locks.  `looked_at`: its hits were to be
+    verified.  `looks_back`: it is one of those that are asked for again at the end.
     """
 
     number: int

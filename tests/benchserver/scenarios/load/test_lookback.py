@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -106,6 +107,23 @@ async def test_what_is_merely_late_is_waited_for(
     ledger = ledger_of(loaded)
     assert ledger.tallies[HITS].verdict is Verdict.VALID
     assert ledger.tallies[CONTENT].passed == 4
+
+
+@pytest.mark.asyncio
+async def test_what_another_request_stored_last_is_waited_for_as_well(
+    make_load: MakeLoad, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first request is asked again; the last one has stored what they have in common anew."""
+    telling(monkeypatch, Counters())
+    monkeypatch.setattr("benchserver.scenarios.load.lookback._MOST_REQUESTS", 1)
+    monkeypatch.setattr("benchserver.scenarios.load.lookback._LEAST_REQUESTS", 1)
+    monkeypatch.setattr(random.Random, "randrange", lambda _self, stop: stop - 1)
+    loaded = make_load(
+        workload="shared-prefix:75", requests=10, visible_within_s=0.5, prefill_tokens_per_s=1000
+    )
+    losing(loaded, lambda _: True)
+    await loaded.play()
+    assert [text for text in ledger_of(loaded).tallies[HITS].texts if "asked again" in text]
 
 
 @pytest.mark.asyncio
