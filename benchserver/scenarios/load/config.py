@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from benchserver.clock import NS_PER_S
 from benchserver.errors import UsageError, one_line
 from benchserver.load.arrivals import Spacing, Step, parse_rate, steps_of
+from benchserver.load.goal import Term, parse_goal
 from benchserver.load.tokens import Draws
 from benchserver.load.workloads.parse import parse_workload
 
@@ -41,6 +42,7 @@ class LoadConfig:
     verify: str
     visible_within_s: float
     max_dropped: float | None
+    goal: str
 
     @property
     def units(self) -> int | None:
@@ -97,6 +99,11 @@ class LoadConfig:
         """Return the share of hits that are looked at; UsageError if that is not said."""
         return parse_verify(self.verify)
 
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """Return the goal of each request; none: no goal.  UsageError if it says nothing."""
+        return parse_goal(self.goal)
+
     def prefill_ns(self, tokens: int) -> int:
         """Return how long an engine computes so many tokens."""
         per_s = self.prefill_tokens_per_s
@@ -106,7 +113,7 @@ class LoadConfig:
         """Raise UsageError for anything that cannot work."""
         if self.duration_s is not None and self.requests is not None:
             raise UsageError("--duration and --requests exclude each other: each says when to end")
-        _ = self.asked, self.steps, self.verified_share
+        _ = self.asked, self.steps, self.verified_share, self.terms
 
 
 @lru_cache(maxsize=1)

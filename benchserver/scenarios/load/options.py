@@ -110,6 +110,15 @@ LOAD = Table(
             replay=Replayed(place=37),
         ),
         Option(
+            name="--goal",
+            field="goal",
+            kind=Text("TERMS"),
+            default="",
+            help="Count the requests that keep it: 'response<500ms and retrieve<50ms'; a term is "
+            "about response, service, lookup, retrieve or store.",
+            replay=Replayed(place=38),
+        ),
+        Option(
             name="--prefill-tokens-per-s",
             field="prefill_tokens_per_s",
             kind=Number(1.0, 1e12, "N"),

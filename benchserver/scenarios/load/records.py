@@ -98,6 +98,19 @@ class RequestRecord:
         return bool(self.retrieves) and all(step.outcome is Outcome.OK for step in self.retrieves)
 
     @property
+    def took_ns(self) -> dict[str, int]:
+        """Return how long each part took that a goal may be about; ranks run side by side."""
+        took = {
+            "response": self.clocking.response_ns,
+            "service": self.clocking.service_ns,
+            "lookup": self.lookup.latency_ns,
+        }
+        for part, steps in (("retrieve", self.retrieves), ("store", self.stores)):
+            if steps:
+                took[part] = max(step.latency_ns for step in steps)
+        return took
+
+    @property
     def answered(self) -> bool:
         """Tell whether every call was answered, and said yes."""
         steps = (self.lookup, *self.retrieves, *self.stores, *self.ends)

@@ -67,7 +67,7 @@ class LoadRun:
         self.look_back = LookBack(self._setting, self._drawing, self._leases)
         self.start_ns = stage.clock.now_ns()
         self._permits = [Permits(config.concurrency, self.start_ns) for _ in stage.crews]
-        self.totals = Totals(begin_ns=self.start_ns + config.warmup_ns)
+        self.totals = Totals(begin_ns=self.start_ns + config.warmup_ns, goal=config.terms)
         self.ideal = Ideal(crew.geometry.chunk_tokens, l1_chunks(stage))
         self._backlog = Backlog()
         self._sent = 0

@@ -71,7 +71,9 @@ def document_of(config: LoadConfig, run: LoadRun, chunk_tokens: int) -> Mapping[
         },
         "promised": {"not_delivered_chunks": totals.undelivered_chunks},
         "bytes": {"stored": totals.stored_bytes, "retrieved": totals.retrieved_bytes},
-        "goodput_per_s": None,
+        "goal": config.goal or None,
+        "goodput_per_s": _per_s(totals.good, duration_s) if config.goal else None,
+        "good_share": totals.good / totals.done if config.goal and totals.done else None,
         "seconds": [asdict(row) for row in totals.timeline.rows()],
     }
 
@@ -130,6 +132,7 @@ def _lines(
     lines = [
         Line(f"  {described}; {pace}, {who}"),
         Line(f"  {totals.done} requests in {duration_s:.2f} s: {rate:.2f}/s{_planned(run)}"),
+        *_goal_lines(config, totals, duration_s),
         *_with_server_lines(config, run),
         *(Line(text) for text in hit_texts(totals, run.ideal)),
         Line(server_text(run.account.since(run.counters))),
@@ -144,6 +147,15 @@ def _lines(
     head = f"limit: {measurement.limit}" if measurement.limit else "no limit is known"
     told = [Line(f"    {reason}", BAD) for reason in measurement.reasons]
     return [*lines, Line(f"  Measurement: INVALID, {head}", BAD), *told]
+
+
+def _goal_lines(config: LoadConfig, totals: Totals, duration_s: float) -> list[Line]:
+    """Say how many requests kept the goal: the goodput."""
+    if not config.goal:
+        return []
+    share = f" ({totals.good / totals.done:.1%})" if totals.done else ""
+    good = f"{totals.good} of {totals.done}{share}, {_per_s(totals.good, duration_s) or 0.0:.2f}/s"
+    return [Line(f"  Goodput: {good}, with {config.goal}")]
 
 
 def _with_server_lines(config: LoadConfig, run: LoadRun) -> list[Line]:

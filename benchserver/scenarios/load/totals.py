@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from benchserver.check.promises import undelivered_chunks
 from benchserver.check.verdict import Verdict
+from benchserver.load.goal import Term, keeps
 from benchserver.scenarios.load.records import Missing, RequestRecord
 from benchserver.stats.timeline import Timeline
 
@@ -19,6 +20,9 @@ class Totals:
     """
 
     begin_ns: int
+    goal: tuple[Term, ...] = ()
+    good: int = 0
+    """Requests in which all was well and that kept the goal."""
     warmup: int = 0
     done: int = 0
     failed: int = 0
@@ -49,6 +53,7 @@ class Totals:
             return
         self.done += 1
         self.failed += verdict is not Verdict.VALID
+        self.good += verdict is Verdict.VALID and keeps(self.goal, record.took_ns)
         self._count_chunks(record)
         moved = [step for step in (*record.retrieves, *record.stores) if step.nbytes]
         for step in moved:

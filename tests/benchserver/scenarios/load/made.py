@@ -31,6 +31,7 @@ def config(**changes: Any) -> LoadConfig:
         "verify": "all",
         "visible_within_s": 2.0,
         "max_dropped": None,
+        "goal": "",
     }
     return LoadConfig(**{**fields, **changes})
 

@@ -54,6 +54,32 @@ async def test_the_section_says_what_was_asked_and_what_came(make_load: MakeLoad
     assert "  Verified (--verify all): every byte of 100.0% of the hits" in texts
 
 
+@pytest.mark.parametrize(
+    ("goal", "good", "text"),
+    [("response<1s", 5, "5 of 5 (100.0%)"), ("lookup<1us", 0, "0 of 5 (0.0%), 0.00/s")],
+)
+@pytest.mark.asyncio
+async def test_goodput_is_counted_if_there_is_a_goal(
+    make_load: MakeLoad, goal: str, good: int, text: str
+) -> None:
+    loaded = make_load(requests=5, goal=goal)
+    await loaded.play()
+    _, section = loaded.stage.book.sections()
+    document = section.document
+    assert document["good_share"] == good / 5
+    assert document["goodput_per_s"] == pytest.approx(good / document["duration_s"])
+    assert any(line.text.startswith(f"  Goodput: {text}") for line in section.lines)
+
+
+@pytest.mark.asyncio
+async def test_without_a_goal_there_is_no_goodput(make_load: MakeLoad) -> None:
+    loaded = make_load(requests=2)
+    await loaded.play()
+    _, section = loaded.stage.book.sections()
+    assert (section.document["goodput_per_s"], section.document["good_share"]) == (None, None)
+    assert not any("Goodput" in line.text for line in section.lines)
+
+
 @pytest.mark.asyncio
 async def test_what_was_planned_and_not_sent_is_said(make_load: MakeLoad) -> None:
     loaded = make_load(rate="1000", duration_s=0.5, requests=None)

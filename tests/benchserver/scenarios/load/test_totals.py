@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchserver.check.verdict import Verdict
 from benchserver.clock import NS_PER_MS
 from benchserver.history import Outcome
+from benchserver.load.goal import parse_goal
 from benchserver.scenarios.load.records import Missing
 from benchserver.scenarios.load.totals import Totals
 from tests.benchserver.scenarios.load.made import clocking, lookup, moved, record
@@ -22,6 +23,19 @@ def test_requests_chunks_and_bytes_add_up() -> None:
     assert totals.last_ns == 9 * NS_PER_MS
     (row,) = totals.timeline.rows()
     assert (row.requests, row.errors, row.moved_bytes) == (2, 0, 3000)
+
+
+def test_requests_that_keep_the_goal_and_in_which_all_was_well_are_good() -> None:
+    totals = Totals(begin_ns=0, goal=parse_goal("response<9ms and store<2ms"))
+    totals.count(record(), Verdict.VALID)
+    totals.count(record(), Verdict.INVALID)
+    slow = moved("STORE", began_ns=0, ended_ns=3 * NS_PER_MS)
+    totals.count(record(stores=(slow,)), Verdict.VALID)
+    totals.count(record(warmup=True), Verdict.VALID)
+    took = record().took_ns
+    assert took["response"] <= 9 * NS_PER_MS
+    assert took["store"] <= 2 * NS_PER_MS
+    assert (totals.done, totals.good) == (3, 1)
 
 
 def test_a_warm_up_is_counted_aside() -> None:
