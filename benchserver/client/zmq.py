@@ -39,6 +39,10 @@ _PATIENCE_MS = 4
 Most come within 3 ms (LOOKUP on 0.5.6).  Less is worse: a timeout of 1 ms alone made each
 round trip 10 us longer, as measured."""
 
+_MAX_SOCKETS = 1 << 14
+"""libzmq stops at 1023. A connection has three (its own, and both ends of its monitor), and a run
+4096 workers at most; a slot that is not used takes 8 bytes."""
+
 _TURN_MESSAGES = 64
 _TURN_S = 0.002
 """What one turn of the event loop may take from a socket, and after which calls that are answered
@@ -69,7 +73,7 @@ class ZmqConnector:
     def __init__(self, url: str, *, clock: Clock, timeout_ns: int, address: str = "") -> None:
         """`url` is what errors show; `address` is the same with a number for the host's name."""
         self._shared = _Shared(
-            context=zmq.Context(),
+            context=_context(),
             url=url,
             address=address or url,
             clock=clock,
@@ -345,6 +349,12 @@ class ZmqConnection:
     def _lose(self, reason: str) -> None:
         for uid, op in list(self._ops.items()):
             self._settle(uid, ConnectionLostError(op, reason))
+
+
+def _context() -> zmq.Context[zmq.Socket[bytes]]:
+    context = zmq.Context()
+    context.set(zmq.MAX_SOCKETS, _MAX_SOCKETS)
+    return context
 
 
 def _connected(shared: _Shared) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:

@@ -8,9 +8,12 @@ import socket
 from typing import Any
 
 import pytest
+import zmq
 
 from benchserver.client.connection import BadAnswerError, ConnectionLostError, NoAnswerError
+from benchserver.client.zmq import ZmqConnector
 from benchserver.clock import NS_PER_MS, VirtualClock
+from benchserver.config.run import MAX_WORKERS
 from protocol import codec
 from protocol.dialects import V056
 from protocol.errors import LocalProtocolError
@@ -275,3 +278,21 @@ async def test_the_frames_of_a_reply_are_bounded() -> None:
         assert (await again).result == "OK"
         assert link.client._frames == []
         link.assert_idle()
+
+
+@pytest.mark.asyncio
+async def test_a_run_may_have_as_many_connections_as_workers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By itself libzmq has 1023 sockets, and each connection takes three."""
+    made: list[zmq.Context[Any]] = []
+
+    class Noted(zmq.Context[Any]):
+        def __init__(self) -> None:
+            super().__init__()
+            made.append(self)
+
+    monkeypatch.setattr(zmq, "Context", Noted)
+    connector = ZmqConnector("tcp://127.0.0.1:1", clock=VirtualClock(), timeout_ns=NS_PER_MS)
+    assert [context.get(zmq.MAX_SOCKETS) >= 3 * MAX_WORKERS for context in made] == [True]
+    await connector.close()
