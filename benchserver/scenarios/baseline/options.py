@@ -90,7 +90,7 @@ BASELINE = Table(
         Option(
             name="--max-dropped",
             field="max_dropped",
-            kind=Number(0.0, 1.0),
+            kind=Number(0.0, 1.0, "SHARE"),
             default=0.0,
             help="The share of stored chunks that the server may drop, if its own counters account "
             "for them.",
