@@ -10,11 +10,12 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
-from benchserver.clock import NS_PER_S, Clock, RealClock
+from benchserver.clock import NS_PER_S, Clock
 from benchserver.errors import FatalError
 from benchserver.refserver.config import ServerConfig
 from benchserver.refserver.copier import Copier
 from benchserver.refserver.core import Core, Handler
+from benchserver.refserver.fineclock import FineClock
 from benchserver.refserver.gpu.runtime import CudaRuntime
 from benchserver.refserver.journal import Journal
 from benchserver.refserver.liveness import ReapTimeouts
@@ -117,7 +118,7 @@ def _open_core(
     journal: Callable[[str], None],
     cleanup: AsyncExitStack,
 ) -> Core:
-    clock = tier_clock or RealClock()
+    clock = tier_clock or FineClock()
     arena = _open_arena(config)
     cleanup.callback(arena.close)
     cuda = CudaRuntime()

@@ -94,7 +94,7 @@ def open_tier(text: str, clock: Clock | None = None) -> Tier:
         from benchserver.refserver.tiers.mooncake.tier import MooncakeTier
 
         return MooncakeTier(config)
-    from benchserver.refserver.tiers.mock.fineclock import FineClock
+    from benchserver.refserver.fineclock import FineClock
     from benchserver.refserver.tiers.mock.tier import MockTier
 
     # The loop's own timers are too coarse for latencies of a millisecond.

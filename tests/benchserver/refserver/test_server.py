@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchserver.clock import NS_PER_S, VirtualClock
+from benchserver.clock import NS_PER_MS, NS_PER_S, VirtualClock
 from benchserver.errors import FatalError
+from benchserver.refserver import server as server_module
 from benchserver.refserver.config import ServerConfig
+from benchserver.refserver.fineclock import FineClock
 from benchserver.refserver.server import serve
 from protocol import httpapi
 from protocol.ops import Op
@@ -177,3 +179,23 @@ async def test_what_the_event_loop_complains_of_is_a_line() -> None:
     assert lines == [
         "embedded server: event loop: socket.accept() out of system resource: OSError: full"
     ]
+
+
+@pytest.mark.asyncio
+async def test_a_fault_that_delays_uses_a_clock_finer_than_the_event_loops(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slept_ns: list[int] = []
+
+    class Watched(FineClock):
+        async def sleep_ns(self, duration_ns: int) -> None:
+            slept_ns.append(duration_ns)
+            await super().sleep_ns(duration_ns)
+
+    monkeypatch.setattr(server_module, "FineClock", Watched)
+    async with (
+        serving(faults=("delay:op=GET_CHUNK_SIZE,delay=2ms",)) as server,
+        connected(server.rpc_port) as [client],
+    ):
+        assert await client.call(Op.GET_CHUNK_SIZE) == CHUNK
+    assert 2 * NS_PER_MS in slept_ns

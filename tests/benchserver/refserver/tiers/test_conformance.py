@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from benchserver.clock import NS_PER_MS, RealClock, VirtualClock
+from benchserver.refserver.fineclock import FineClock
 from benchserver.refserver.objectkey import ObjectKey
 from benchserver.refserver.tiers.config import GB, FsConfig, MockConfig
 from benchserver.refserver.tiers.fs.tier import FsTier
-from benchserver.refserver.tiers.mock.fineclock import FineClock
 from benchserver.refserver.tiers.mock.tier import MockTier
 from benchserver.refserver.tiers.tier import Tier, TierMissError, TierStats
 from tests.benchserver.refserver.tiers import conformance

@@ -8,6 +8,7 @@ import pytest
 
 from benchserver.clock import NS_PER_MS, VirtualClock
 from benchserver.errors import UsageError
+from benchserver.refserver.fineclock import FineClock
 from benchserver.refserver.tiers.config import (
     GB,
     UNLIMITED,
@@ -16,7 +17,6 @@ from benchserver.refserver.tiers.config import (
     MooncakeConfig,
     TierConfig,
 )
-from benchserver.refserver.tiers.mock.fineclock import FineClock
 from benchserver.refserver.tiers.mock.tier import MockTier
 from benchserver.refserver.tiers.url import open_tier, parse_tier_url
 

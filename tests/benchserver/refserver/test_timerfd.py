@@ -10,7 +10,7 @@ import time
 import pytest
 
 from benchserver.clock import NS_PER_MS, NS_PER_S
-from benchserver.refserver.tiers.mock.timerfd import NO_TIMER, arm_timer, open_timer
+from benchserver.refserver.timerfd import NO_TIMER, arm_timer, open_timer
 
 pytestmark = [
     pytest.mark.usefixtures("leak_free"),

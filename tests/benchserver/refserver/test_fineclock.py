@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from benchserver.clock import NS_PER_MS
-from benchserver.refserver.tiers.mock import fineclock
-from benchserver.refserver.tiers.mock.fineclock import FineClock
-from benchserver.refserver.tiers.mock.timerfd import NO_TIMER
+from benchserver.refserver import fineclock
+from benchserver.refserver.fineclock import FineClock
+from benchserver.refserver.timerfd import NO_TIMER
 
 pytestmark = pytest.mark.usefixtures("leak_free")
 DURATIONS_NS = (-NS_PER_MS, 0, 1, 20_000, 400_000, NS_PER_MS, 3 * NS_PER_MS)

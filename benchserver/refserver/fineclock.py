@@ -18,7 +18,7 @@ from contextlib import suppress
 from itertools import count
 
 from benchserver.clock import NS_PER_S, RealClock
-from benchserver.refserver.tiers.mock.timerfd import NO_TIMER, arm_timer, open_timer
+from benchserver.refserver.timerfd import NO_TIMER, arm_timer, open_timer
 
 MAX_LEAD_NS = 300_000
 """Timers are set earlier by no more than this: the rest of a sleep costs processor time."""
