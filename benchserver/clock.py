@@ -7,6 +7,7 @@ import heapq
 import time
 from collections import deque
 from collections.abc import Callable
+from datetime import datetime, timezone
 from itertools import count
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
@@ -37,6 +38,11 @@ class RealClock:
     async def sleep_ns(self, duration_ns: int) -> None:
         """Sleep on the event loop."""
         await asyncio.sleep(max(0, duration_ns) / NS_PER_S)
+
+
+def utc_now() -> str:
+    """Return the time of the calendar, UTC, to the millisecond."""
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
 
 
 class VirtualClock:

@@ -238,6 +238,7 @@ ROOMS = {
     "config": {"errors", "geometry", "kv", "options"},
     "check": {"errors", "history", "kv"},
     "stats": set[str](),
+    "monitor": {"check", "clock", "errors", "stats"},
     "client": {"clock", "config", "errors", "history", "kv", "options", "shmnames", "tasks"},
     "scenarios": {
         "check",
@@ -270,6 +271,7 @@ ROOMS = {
         "kv",
         "limits",
         "load",
+        "monitor",
         "options",
         "reporter",
         "result",

@@ -27,6 +27,11 @@ class Part(Protocol):
         ...
 
     @property
+    def lasts_s(self) -> float | None:
+        """Return the seconds after which its work is over; None: no time ends it."""
+        ...
+
+    @property
     def clients(self) -> int:
         """Return how many engines are played at once, each with workers of its own."""
         ...

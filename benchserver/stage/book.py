@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from benchserver.check.run import RUN
 from benchserver.check.verdict import Finding, Verdict, unproven, worst
+from benchserver.clock import Clock
 from benchserver.history import Probe
+from benchserver.monitor.monitor import Monitor
 from benchserver.reporter import Reporter
 from benchserver.section import Section, make_sections
 from benchserver.stage.traits import Traits
@@ -16,12 +18,29 @@ from benchserver.stats.measures import Measures
 class Book:
     """Findings, figures and counts of one run, in bounded memory."""
 
-    def __init__(self, traits: Traits, reporter: Reporter) -> None:
+    def __init__(
+        self,
+        traits: Traits,
+        reporter: Reporter,
+        clock: Clock,
+        *,
+        total_units: int | None = None,
+        lasts_s: float | None = None,
+    ) -> None:
+        """The run begins now, and ends after so many units or seconds, if anything says so."""
         self.reporter = reporter
         self.ledger = traits.ledger()
         self.measures = Measures(traits.series, traits.rates)
         self.counts = dict.fromkeys(Verdict, 0)
         """How many units of work were concluded with each verdict."""
+        self.monitor = Monitor(
+            unit=traits.unit,
+            ledger=self.ledger,
+            measures=self.measures,
+            clock=clock,
+            total_units=total_units,
+            duration_s=lasts_s,
+        )
         self._makers: list[Callable[[], Section]] = []
 
     @property
@@ -34,6 +53,7 @@ class Book:
         self.ledger.add(findings)
         self.ledger.add_probes(probes)
         self.counts[worst(findings)] += 1
+        self.monitor.concluded(label, findings)
         self.reporter.concluded(label, findings)
 
     def add_section(self, make: Callable[[], Section]) -> None:

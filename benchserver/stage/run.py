@@ -88,7 +88,12 @@ class Run:
         self._cancel = cancel
         self._outside = outside or Outside()
         self._server = ServerFacts(rpc_url=config.target.rpc_url, http_url=config.target.http_url)
-        self._book = Book(scenario.traits, reporter)
+        own = config.own
+        self._book = Book(
+            scenario.traits, reporter, clock, total_units=own.units, lasts_s=own.lasts_s
+        )
+        self.snapshot = self._book.monitor.snapshot
+        """What is known of the run: for whoever looks on, at any time, on the event loop."""
         self._opened = Opened(connections=Connections(clock=clock, ledger=self._book.ledger))
         self._nonce = os.urandom(_NONCE_BYTES)
         self._end: BaseException | None = None
@@ -119,6 +124,7 @@ class Run:
         if self._interrupted and isinstance(self._end, WorkCancelledError):
             self._end = None  # a thread heard of it before the loop did
         self._judge_end()
+        self._book.monitor.phase = "over"
         return self._result(self._clock.now_ns() - started_ns)
 
     def release_segments(self) -> None:
@@ -216,6 +222,7 @@ class Run:
             ledger.skip(check, reason)
         for probe, reason in omissions.probes.items():
             ledger.rule_out(probe, reason)
+        self._book.monitor.phase = "running"
         await self._scenario.play(stage)
 
     def _heartbeat(self, met: Met, crews: tuple[Crew, ...]) -> Heartbeat:
@@ -237,6 +244,7 @@ class Run:
 
     async def _leave(self) -> None:
         """Leave the server as it was found; never takes longer than said."""
+        self._book.monitor.phase = "ending"
         opened, gone = self._opened, isinstance(self._end, ServerGoneError)
         if not gone and not await self._within_budget(self._clean_server()) and opened.workforce:
             self._book.ledger.add([unproven(REPLIES, f"at the end of the run: {_CUT_OFF}")])

@@ -67,6 +67,11 @@ class LatencySeries:
         self._censored += 1
         self.add(waited_ns)
 
+    @property
+    def count(self) -> int:
+        """Return how many were counted."""
+        return self._count
+
     def merge(self, other: LatencySeries) -> None:
         """Count all that another series has counted."""
         if not other._count:

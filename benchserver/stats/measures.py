@@ -30,6 +30,8 @@ class Measures:
     def __init__(self, series: Iterable[Series] = (), rates: Iterable[Series] = ()) -> None:
         self.latencies = {one: LatencySeries() for one in series}
         self.rates = {one: RateSeries() for one in rates}
+        self.errors = dict.fromkeys(self.latencies, 0)
+        """How many operations of a series did not end well, whether or not their time counts."""
         self.attempted = 0
 
     def merge(self, other: Measures) -> None:
@@ -38,4 +40,6 @@ class Measures:
             self.latencies.setdefault(one, LatencySeries()).merge(latencies)
         for one, rate in other.rates.items():
             self.rates.setdefault(one, RateSeries()).merge(rate)
+        for one, count in other.errors.items():
+            self.errors[one] = self.errors.get(one, 0) + count
         self.attempted += other.attempted

@@ -28,6 +28,7 @@ class BaselineConfig:
     max_dropped: float
     concurrency: int
 
+    lasts_s: ClassVar[float | None] = None
     in_flight: ClassVar[int] = 1
     """Of one client: one sequence after the other."""
 

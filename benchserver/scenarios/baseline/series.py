@@ -54,7 +54,10 @@ def count(record: SequenceRecord, measures: Measures) -> None:
 def _count_lookup(step: LookupRecord, measures: Measures) -> None:
     measures.attempted += step.attempts
     series = _LOOKUPS.get(step.which)
-    if step.outcome is not Outcome.OK or series is None:
+    if series is None:
+        return
+    if step.outcome is not Outcome.OK:
+        measures.errors[series] += 1
         return
     measures.latencies[series].add(step.latency_ns)
     if series == LOOKUP_WARM and step.hits >= step.expected:
@@ -64,6 +67,7 @@ def _count_lookup(step: LookupRecord, measures: Measures) -> None:
 def _count_transfer(step: TransferRecord, measures: Measures) -> None:
     measures.attempted += 1
     if step.outcome is not Outcome.OK:
+        measures.errors[RETRIEVE_PART if step.skip_tokens else Series(step.name)] += 1
         return
     if step.skip_tokens:
         measures.latencies[RETRIEVE_PART].add(step.latency_ns)

@@ -50,6 +50,11 @@ class LoadConfig:
         return self.requests
 
     @property
+    def lasts_s(self) -> float | None:
+        """Return the seconds after which no request leaves, if that was asked for."""
+        return None if self.end_ns is None else self.end_ns / NS_PER_S
+
+    @property
     def in_flight(self) -> int:
         """Return how many requests of one client are under way at once."""
         return self.concurrency

@@ -139,6 +139,8 @@ class LoadRun:
         findings = judge(record, JUDGES)
         self.totals.count(record, worst(findings))
         count(record, self._stage.measures)
+        if not record.warmup:
+            self._stage.book.monitor.looked_up(record.chunks, record.lookup.hits)
         await self._stage.conclude(record.label, findings)
 
     # Looking on

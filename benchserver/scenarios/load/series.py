@@ -66,6 +66,7 @@ def count(record: RequestRecord, measures: Measures) -> None:
 def _count_calls(steps: Iterable[CallRecord], measures: Measures) -> None:
     for step in steps:
         series = Series(step.name)
+        measures.errors[series] += step.outcome is not Outcome.OK
         if step.outcome is Outcome.UNKNOWN:
             measures.latencies[series].add_censored(step.latency_ns)
         elif step.outcome is Outcome.OK:

@@ -13,6 +13,7 @@ class PingConfig:
     count: int | None
     interval_s: float
 
+    lasts_s: ClassVar[float | None] = None
     clients: ClassVar[int] = 1
     in_flight: ClassVar[int] = 1
 

@@ -23,3 +23,4 @@ def count(record: RoundRecord, measures: Measures) -> None:
             latencies.add(trip.latency_ns)
         else:
             latencies.add_censored(trip.latency_ns)
+            measures.errors[Series(trip.name)] += 1

@@ -199,7 +199,7 @@ def build(config: RunConfig, pools: Sequence[HostPool], threads: Threads, traits
         worker.instance_id: cast(HostPool, worker.pool) for crew in crews for worker in crew.workers
     }
     told = Told()
-    book = Book(traits, told)
+    book = Book(traits, told, clock)
     connections = Connections(clock=clock, ledger=book.ledger)
     connections.opened.append(connection)
     nobody = cast(Any, SilentHttp())

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from benchserver.check.run import RUN, STAGE_CHECKS
 from benchserver.check.sessions import SESSIONS
 from benchserver.check.verdict import Check, Finding, Verdict, failed, passed, unproven
+from benchserver.clock import VirtualClock
 from benchserver.history import Probe, Step
 from benchserver.section import Section
 from benchserver.stage.book import Book
@@ -36,7 +37,7 @@ class Heard:
 
 
 def test_it_holds_the_checks_of_the_scenario_before_those_of_every_run() -> None:
-    book = Book(TRAITS, Heard())
+    book = Book(TRAITS, Heard(), VirtualClock())
     assert list(book.ledger.tallies) == [GOOD, LATE, SESSIONS, *STAGE_CHECKS]
     assert list(book.ledger.probes) == [ASKED]
     assert list(book.measures.latencies) == [WAIT]
@@ -45,7 +46,7 @@ def test_it_holds_the_checks_of_the_scenario_before_those_of_every_run() -> None
 
 def test_every_unit_counts_once_by_its_worst_finding() -> None:
     heard = Heard()
-    book = Book(TRAITS, heard)
+    book = Book(TRAITS, heard, VirtualClock())
     book.conclude("try=0", [passed(GOOD), passed(LATE)], [ASKED])
     book.conclude("try=1", [passed(GOOD), unproven(LATE, "no answer")], [])
     book.conclude("try=2", [failed(GOOD, "bad"), unproven(LATE, "no answer")], [ASKED])
@@ -58,7 +59,7 @@ def test_every_unit_counts_once_by_its_worst_finding() -> None:
 
 
 def test_sections_are_made_when_they_are_asked_for_and_one_that_fails_is_said() -> None:
-    book = Book(TRAITS, Heard())
+    book = Book(TRAITS, Heard(), VirtualClock())
     book.add_section(
         lambda: Section(key="tries", title="", lines=(), document={"done": book.concluded})
     )

@@ -46,7 +46,7 @@ def make_load(make_stage: MakeStage) -> MakeLoad:
         played = make_stage(**{**defaults, **(engine or {})})
         pinged = ScriptedConnector({Op.PING: True}, clock=played.clock)
         played.stage.connections.reached(pinged)
-        stage = replace(played.stage, book=Book(Load(asked).traits, played.told))
+        stage = replace(played.stage, book=Book(Load(asked).traits, played.told, played.clock))
         return Loaded(asked, stage, played)
 
     return make
