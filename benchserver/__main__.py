@@ -20,10 +20,13 @@ def main() -> None:
     for number in _SIGNALS:
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _leave)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    from benchserver import inquiry
     from benchserver.ending import Ending
 
     ending = Ending()
     ending.install()
+    inquiry.install()
     # numpy's BLAS would start a thread for each core, and take address space for it; it has
     # nothing to do here.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 import time
 from collections.abc import Callable
+from typing import TextIO
 
 from benchserver.ending import Ending
 from benchserver.errors import one_line
@@ -40,13 +42,19 @@ def say(line: str, within_s: float = _SAID_WITHIN_S) -> None:
 
 
 class Output:
-    """Lines of a command, on their way to stdout, or to stderr if stdout carries a report."""
+    """Lines of a command, on their way to stdout, or to stderr if stdout carries a report.
+
+    `aside` is the way to stderr for what is not part of them.  It is the same outlet if both end in
+    one place, a terminal for one: two would write into each other's lines.
+    """
 
     def __init__(self, ending: Ending, *, to_stderr: bool = False) -> None:
         """Write nothing yet."""
         self._ending = ending
         self._name = STDERR if to_stderr else STDOUT
         self.outlet: Outlet = outlet_for(sys.stderr if to_stderr else sys.stdout)
+        shared = to_stderr or _one_place(sys.stdout, sys.stderr)
+        self.aside: Outlet = self.outlet if shared else outlet_for(sys.stderr)
 
     def trouble(self) -> str:
         """Wait until all is written, or it is hopeless, and return why it is not, in one line.
@@ -60,6 +68,7 @@ class Output:
             return max(self._seconds_left(seconds), least_s)
 
         reason = self.outlet.drain(READ_WITHIN_S, seconds_left)
+        self.aside.drain(_SAID_WITHIN_S, seconds_left)  # nobody has to read it
         error = self.outlet.error
         if not reason or (error is not None and error.errno == errno.EPIPE):
             return ""
@@ -79,3 +88,13 @@ class Output:
         within_s = _ASKED_SAID_WITHIN_S if self._ending.asked else _SAID_WITHIN_S
         complain(f"{trouble} (exit {ended}{was})", within_s)
         return ended
+
+
+def _one_place(first: TextIO | None, second: TextIO | None) -> bool:
+    """Tell whether two streams end in one file, pipe or terminal."""
+    if first is None or second is None:
+        return False
+    try:
+        return os.path.samestat(os.fstat(first.fileno()), os.fstat(second.fileno()))
+    except (OSError, ValueError, AttributeError):  # one of them lies in memory
+        return False

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from benchserver.embedded import EmbeddedServer
     from benchserver.report.text import TextReporter
     from benchserver.result import RunResult
+    from benchserver.stage.process import Watcher
 
 
 def _variables_used(ctx: click.Context) -> list[str]:
@@ -41,6 +42,7 @@ def play_scenario(command: Command[Any], ctx: click.Context, options: Mapping[st
     ending = ctx.ensure_object(Ending)
 
     from benchserver.cli.reports import open_reports
+    from benchserver.cli.watching import watchers_of
     from benchserver.report.text import TextReporter, make_printer
 
     with open_reports(options["json"], options["junit"], ending) as reports:
@@ -52,7 +54,9 @@ def play_scenario(command: Command[Any], ctx: click.Context, options: Mapping[st
             with ending.undoing(reporter.restore):
                 for text in [*_variables_used(ctx), *overridden(config, options)]:
                     reporter.note(text)
-                return _run(config, Run(command, reporter, reports, output, ending, recorder))
+                watchers = watchers_of(reporter, output)
+                run = Run(command, reporter, reports, output, ending, recorder, watchers)
+                return _run(config, run)
         finally:
             reporter.close()
             output.trouble()
@@ -75,6 +79,7 @@ class Run:
     ending: Ending
     recorder: Recorder | None
     """None: no report is asked for."""
+    watchers: tuple[Watcher, ...]
 
     def watching(self, rpc_url: str) -> AbstractContextManager[None]:
         """Look at what the record of a run says of its server, while this lasts."""
@@ -105,7 +110,7 @@ def _run(config: RunConfig, run: Run) -> int:
 
         scenario = run.command.scenario(config.own)
         with run.watching(config.target.rpc_url):
-            result = run_to_end(config, scenario, run.reporter, run.ending)
+            result = run_to_end(config, scenario, run.reporter, run.ending, run.watchers)
         return _tell(result, run)
 
 

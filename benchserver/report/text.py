@@ -123,6 +123,11 @@ class TextReporter:
         self._printer.progress(self._done)
         self._write(verdict_on(label, findings, proven=self._wording.proven))
 
+    def tell(self, lines: Iterable[Line]) -> None:
+        """Print what somebody has asked for, quiet or not."""
+        for line in lines:
+            self._printer.write(line)
+
     def finish(self, result: RunResult) -> None:
         """Print the summary."""
         self._printer.close()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
 from benchserver.clock import RealClock
 from benchserver.config.run import RunConfig
 from benchserver.cuda import mark
 from benchserver.ending import Ending
+from benchserver.monitor.snapshot import Snapshot
 from benchserver.reporter import Reporter
 from benchserver.result import RunResult
 from benchserver.stage.run import Run
@@ -18,9 +21,17 @@ from benchserver.tasks import Threads, close_loop
 _NAME_THREADS = 4
 """They resolve host names, which cannot be interrupted either."""
 
+Watcher = Callable[[Callable[[], Snapshot]], AbstractAsyncContextManager[None]]
+"""Looks at a run while it lasts.  What it returns is entered on the run's loop, before the run, and
+left after it; what it is given says what is known of the run, on that loop, at any time."""
+
 
 def run_to_end(
-    config: RunConfig, scenario: Scenario, reporter: Reporter, ending: Ending
+    config: RunConfig,
+    scenario: Scenario,
+    reporter: Reporter,
+    ending: Ending,
+    watchers: Iterable[Watcher] = (),
 ) -> RunResult:
     """Run and return the result.
 
@@ -32,13 +43,17 @@ def run_to_end(
         # Not asyncio.run: it would wait for the threads that resolve names.
         loop = asyncio.new_event_loop()
         try:
-            return loop.run_until_complete(_run(config, scenario, reporter, ending))
+            return loop.run_until_complete(_run(config, scenario, reporter, ending, watchers))
         finally:
             close_loop(loop)
 
 
 async def _run(
-    config: RunConfig, scenario: Scenario, reporter: Reporter, ending: Ending
+    config: RunConfig,
+    scenario: Scenario,
+    reporter: Reporter,
+    ending: Ending,
+    watchers: Iterable[Watcher],
 ) -> RunResult:
     loop = asyncio.get_running_loop()
     stop, cancel = asyncio.Event(), threading.Event()
@@ -59,4 +74,7 @@ async def _run(
         ending.undoing(run.release_segments),
         ending.running(lambda: loop.call_soon_threadsafe(ask)),
     ):
-        return await run.execute()
+        async with AsyncExitStack() as watching:
+            for watch in watchers:
+                await watching.enter_async_context(watch(run.snapshot))
+            return await run.execute()

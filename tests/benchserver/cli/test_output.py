@@ -79,7 +79,7 @@ def test_lines_that_cannot_be_written_fail_the_run(
     monkeypatch: pytest.MonkeyPatch, good_result: GoodResult, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(
-        process, "run_to_end", lambda config, scenario, reporter, ending: good_result()
+        process, "run_to_end", lambda config, scenario, reporter, ending, watchers: good_result()
     )
     real = outlet_for
     full = [Outlet(no_room)]

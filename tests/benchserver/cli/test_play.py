@@ -43,7 +43,7 @@ def test_the_embedded_server_is_told_where_the_memory_is(
 
     monkeypatch.setattr(embedded, "embedded_server", serve)
     monkeypatch.setattr(
-        process, "run_to_end", lambda config, scenario, reporter, ending: good_result()
+        process, "run_to_end", lambda config, scenario, reporter, ending, watchers: good_result()
     )
     assert invoke("--embedded").exit_code == 0
     assert invoke("--embedded", "--mode", "gpu").exit_code == 0
@@ -61,7 +61,9 @@ def test_reports_are_written_before_the_embedded_server_is_stopped(
         yield embedded.EmbeddedServer(rpc_url="tcp://x:1", http_url="http://x:2")
         assert sorted(os.listdir()) == ["r.json", "r.xml"]
 
-    def run(config: RunConfig, scenario: Any, reporter: Any, ending: Ending) -> RunResult:
+    def run(
+        config: RunConfig, scenario: Any, reporter: Any, ending: Ending, watchers: Any
+    ) -> RunResult:
         endings.append(ending)
         return good_result()
 
@@ -154,7 +156,7 @@ def test_reports_and_exit_code_of_a_run(
     made = good_result()
     if not good:
         made.ledger.add([failed(CONTENT, "bad")])
-    monkeypatch.setattr(process, "run_to_end", lambda config, scenario, reporter, ending: made)
+    monkeypatch.setattr(process, "run_to_end", lambda config, scenario, reporter, ending, watchers: made)
     result = invoke("--mode", "cpu", "--json", "r.json", "--junit", "r.xml")
     assert result.exit_code == (0 if good else 1)
     assert json.loads((tmp_path / "r.json").read_text())["exit_code"] == (0 if good else 1)
@@ -170,7 +172,9 @@ def test_what_is_said_last_equals_the_exit_code(
 ) -> None:
     """A report that cannot be written fails the run, in text and in the other report too."""
 
-    def run(config: RunConfig, scenario: Any, reporter: TextReporter, ending: Ending) -> RunResult:
+    def run(
+        config: RunConfig, scenario: Any, reporter: TextReporter, ending: Ending, watchers: Any
+    ) -> RunResult:
         (tmp_path / "r.json").mkdir()
         return good_result()
 

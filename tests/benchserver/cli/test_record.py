@@ -106,7 +106,7 @@ def test_a_run_without_a_report_has_no_record(
 
     monkeypatch.setattr(Recorder, "completed", complete)
     monkeypatch.setattr(
-        process, "run_to_end", lambda config, scenario, reporter, ending: good_result()
+        process, "run_to_end", lambda config, scenario, reporter, ending, watchers: good_result()
     )
     words = ("--json", "r.json") if asked else ()
     assert invoke("--mode", "cpu", *words).exit_code == 0

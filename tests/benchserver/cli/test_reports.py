@@ -28,7 +28,7 @@ def test_a_report_on_stdout_leaves_the_lines_to_stderr(
     monkeypatch: pytest.MonkeyPatch, good_result: GoodResult, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(
-        process, "run_to_end", lambda config, scenario, reporter, ending: good_result()
+        process, "run_to_end", lambda config, scenario, reporter, ending, watchers: good_result()
     )
     result = invoke("--mode", "cpu", "--json", "-")
     assert json.loads(result.stdout)["exit_code"] == result.exit_code == 0
