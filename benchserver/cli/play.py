@@ -54,7 +54,7 @@ def play_scenario(command: Command[Any], ctx: click.Context, options: Mapping[st
             with ending.undoing(reporter.restore):
                 for text in [*_variables_used(ctx), *overridden(config, options)]:
                     reporter.note(text)
-                watchers = watchers_of(reporter, output)
+                watchers = watchers_of(reporter, output, quiet=options["quiet"])
                 run = Run(command, reporter, reports, output, ending, recorder, watchers)
                 return _run(config, run)
         finally:

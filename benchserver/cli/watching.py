@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchserver import inquiry
+from benchserver.clock import NS_PER_S, Clock, RealClock
+from benchserver.errors import one_line
 from benchserver.line import Line
+from benchserver.tasks import cancel_and_wait
 
 if TYPE_CHECKING:
     from benchserver.cli.output import Output
@@ -17,7 +20,10 @@ if TYPE_CHECKING:
     from benchserver.stage.process import Watcher
 
 
-def watchers_of(reporter: TextReporter, output: Output) -> tuple[Watcher, ...]:
+_LINE_EVERY_S = 60
+
+
+def watchers_of(reporter: TextReporter, output: Output, *, quiet: bool) -> tuple[Watcher, ...]:
     """Return who looks at a run of the command line."""
 
     def tell(lines: Iterable[Line]) -> None:
@@ -27,7 +33,9 @@ def watchers_of(reporter: TextReporter, output: Output) -> tuple[Watcher, ...]:
         for line in lines:
             output.aside.line(line.text)
 
-    return (summary_on_signal(tell),)
+    if quiet or output.outlet.isatty():
+        return (summary_on_signal(tell),)
+    return summary_on_signal(tell), line_a_minute(reporter.note, RealClock())
 
 
 def summary_on_signal(tell: Callable[[Iterable[Line]], object]) -> Watcher:
@@ -54,3 +62,40 @@ def summary_on_signal(tell: Callable[[Iterable[Line]], object]) -> Watcher:
             yield
 
     return watch
+
+
+def line_a_minute(note: Callable[[str], object], clock: Clock) -> Watcher:
+    """Return a watcher that notes once a minute what the run has come to."""
+    from benchserver.report.now import now_line
+
+    @asynccontextmanager
+    async def watch(snapshot: Callable[[], Snapshot]) -> AsyncIterator[None]:
+        async def tell() -> None:
+            while True:
+                await clock.sleep_ns(_LINE_EVERY_S * NS_PER_S)
+                note(now_line(snapshot()))
+
+        async with _beside(tell(), "the line a minute", note):
+            yield
+
+    return watch
+
+
+@asynccontextmanager
+async def _beside(
+    work: Coroutine[Any, Any, None], name: str, note: Callable[[str], object]
+) -> AsyncIterator[None]:
+    """Work while a run lasts.  If that fails, it is noted, and the run goes on without it."""
+
+    def ended(task: asyncio.Future[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            said = f"{type(error).__name__}: {one_line(error, 200)}"
+            note(f"Without {name} from here on: {said}; that is a fault of bench-server")
+
+    task = asyncio.ensure_future(work)
+    task.add_done_callback(ended)
+    try:
+        yield
+    finally:
+        await cancel_and_wait([task])

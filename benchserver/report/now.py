@@ -12,6 +12,7 @@ from benchserver.report.figures import (
     ms_text,
     rate_text,
     seconds_left,
+    share_done,
     value_text,
     verdict_text,
 )
@@ -50,9 +51,7 @@ def now_lines(now: Snapshot) -> list[Line]:
 def counts_text(now: Snapshot) -> str:
     """Return how many units of work were concluded, and how."""
     of = "" if now.total_units is None else f" of {now.total_units}"
-    return (
-        f"{now.proven}{of} {now.unit}s proven, {now.failed} failed, {now.unproven} unproven"
-    )
+    return f"{now.proven}{of} {now.unit}s proven, {now.failed} failed, {now.unproven} unproven"
 
 
 def gb_text(now: Snapshot) -> str:
@@ -90,7 +89,9 @@ def _operation_line(one: OperationNow) -> Line:
 def _head(now: Snapshot) -> Line:
     left_s = seconds_left(now)
     left = "" if left_s is None else f", about {clock_text(left_s)} left"
-    return Line(f"After {clock_text(now.at_s)} ({now.phase}){left}; it is {now.time}")
+    share = share_done(now)
+    done = "" if share is None else f", {share:.0%} done"
+    return Line(f"After {clock_text(now.at_s)} ({now.phase}{done}){left}; it is {now.time}")
 
 
 def _hit_lines(hits: HitsNow | None) -> list[Line]:

@@ -29,9 +29,7 @@ def ask() -> None:
 
 def test_who_answers(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     at_exit: list[Callable[[], Any]] = []
-    monkeypatch.setattr(
-        atexit, "register", lambda call, *args: at_exit.append(lambda: call(*args))
-    )
+    monkeypatch.setattr(atexit, "register", lambda call, *args: at_exit.append(lambda: call(*args)))
     inquiry.install()
     told: list[str] = []
     ask()

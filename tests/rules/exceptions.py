@@ -51,18 +51,10 @@ RINGS: list[str] = []
 ROOM_RINGS: list[str] = []
 UNTESTED: list[str] = []
 DEAD_NAMES: list[str] = [
-    "benchserver/monitor/snapshot.py::OperationNow.rate_per_s",
-    "benchserver/monitor/snapshot.py::OperationNow.total_p50_ms",
-    "benchserver/monitor/snapshot.py::OperationNow.total_p99_ms",
     "benchserver/monitor/snapshot.py::ResourceNow.bound_per_hour",
     "benchserver/monitor/snapshot.py::ResourceNow.high_per_hour",
     "benchserver/monitor/snapshot.py::ResourceNow.low_per_hour",
     "benchserver/monitor/snapshot.py::ResourceNow.slope_per_hour",
-    "benchserver/monitor/snapshot.py::Snapshot.failed_checks",
-    "benchserver/monitor/snapshot.py::Snapshot.reconnects",
-    "benchserver/monitor/snapshot.py::Snapshot.resources",
-    "benchserver/monitor/snapshot.py::Snapshot.stalled_s",
-    "benchserver/monitor/snapshot.py::Snapshot.units_per_s",
 ]
 ASKED_KINDS: list[str] = []
 LOOPS_STARTED: Measured = {}

@@ -156,7 +156,9 @@ def test_reports_and_exit_code_of_a_run(
     made = good_result()
     if not good:
         made.ledger.add([failed(CONTENT, "bad")])
-    monkeypatch.setattr(process, "run_to_end", lambda config, scenario, reporter, ending, watchers: made)
+    monkeypatch.setattr(
+        process, "run_to_end", lambda config, scenario, reporter, ending, watchers: made
+    )
     result = invoke("--mode", "cpu", "--json", "r.json", "--junit", "r.xml")
     assert result.exit_code == (0 if good else 1)
     assert json.loads((tmp_path / "r.json").read_text())["exit_code"] == (0 if good else 1)

@@ -15,10 +15,13 @@ import pytest
 
 from benchserver.cli import watching
 from benchserver.cli.output import Output
-from benchserver.cli.watching import summary_on_signal, watchers_of
+from benchserver.cli.watching import line_a_minute, summary_on_signal, watchers_of
+from benchserver.clock import NS_PER_S, VirtualClock
 from benchserver.embedded import own_environment
 from benchserver.ending import Ending
 from benchserver.line import Line
+from benchserver.monitor.snapshot import Snapshot
+from benchserver.report.now import now_line
 from benchserver.report.text import PlainPrinter, TextReporter
 from benchserver.scenarios.baseline.lines import WORDING
 from tests.benchserver.report.snapshots import snapshot
@@ -47,9 +50,7 @@ async def test_a_signal_is_answered_on_the_loop_and_once_however_often_it_comes(
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("shared", [False, True])
-async def test_a_summary_goes_to_stderr(
-    shared: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_summary_goes_to_stderr(shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where lines go there as well, through their printer: a view may stand below them."""
     out, err = io.StringIO(), io.StringIO()
     monkeypatch.setattr(sys, "stdout", out)
@@ -67,13 +68,60 @@ async def test_a_summary_goes_to_stderr(
         return real(then)
 
     monkeypatch.setattr(watching, "summary_on_signal", summary)
-    (watch,) = watchers_of(reporter, output)
+    (watch,) = watchers_of(reporter, output, quiet=True)
     async with watch(snapshot):
         os.kill(os.getpid(), signal.SIGUSR1)
         await asyncio.wait_for(answered.wait(), 30)
     assert output.trouble() == ""
     assert out.getvalue() == ""
     assert "Verdict so far: nothing wrong so far\n" in err.getvalue()
+
+
+@pytest.mark.asyncio
+async def test_a_line_a_minute() -> None:
+    clock, told = VirtualClock(by_hand=True), list[str]()
+    async with line_a_minute(told.append, clock)(snapshot):
+        await clock.until_asleep(1)
+        for minutes in (1, 2):
+            await clock.move_ns(60 * NS_PER_S)
+            await clock.until_asleep(1)
+            assert told == [now_line(snapshot())] * minutes
+
+
+@pytest.mark.asyncio
+async def test_a_line_that_cannot_be_made_is_told_once_and_the_run_goes_on() -> None:
+    clock, told, ended = VirtualClock(by_hand=True), list[str](), asyncio.Event()
+
+    def note(text: str) -> None:
+        told.append(text)
+        ended.set()
+
+    def fails() -> Snapshot:
+        raise KeyError("STORE")
+
+    async with line_a_minute(note, clock)(fails):
+        await clock.until_asleep(1)
+        await clock.move_ns(60 * NS_PER_S)
+        await asyncio.wait_for(ended.wait(), 30)
+    assert told == [
+        "Without the line a minute from here on: KeyError: 'STORE'; that is a fault of bench-server"
+    ]
+
+
+def test_only_a_pipe_gets_a_line_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for stream, quiet, count in (
+        (io.StringIO(), False, 2),
+        (io.StringIO(), True, 1),
+        (Terminal(), False, 1),
+    ):
+        monkeypatch.setattr(sys, "stdout", stream)
+        output = Output(Ending())
+        reporter = TextReporter(PlainPrinter(output.outlet), WORDING, quiet=quiet)
+        assert len(watchers_of(reporter, output, quiet=quiet)) == count
 
 
 def test_a_run_that_is_asked_all_the_time_ends_as_it_would() -> None:
@@ -108,5 +156,7 @@ def _answers(status: Path) -> bool:
     number = 1 << (signal.SIGUSR1 - 1)
     masks = [line.split() for line in status.read_text().splitlines()]
     return any(
-        int(words[1], 16) & number for words in masks if words and words[0] in ("SigIgn:", "SigCgt:")
+        int(words[1], 16) & number
+        for words in masks
+        if words and words[0] in ("SigIgn:", "SigCgt:")
     )

@@ -31,7 +31,8 @@ def test_one_line_before_anything_is_known() -> None:
 def test_a_summary_of_a_good_run() -> None:
     lines = now_lines(snapshot())
     assert [line.text for line in lines] == [
-        "After 0:03:12 (running), about 0:00:16 left; it is 2026-12-01T12:00:00.000+00:00",
+        "After 0:03:12 (running, 60% done), about 0:00:16 left; "
+        "it is 2026-12-01T12:00:00.000+00:00",
         "Verdict so far: nothing wrong so far",
         "Work: 60 of 100 sequences proven, 0 failed, 0 unproven, 2.50/s; 480 calls",
         "LOOKUP found 150 of 200 chunks (75.0%)",
