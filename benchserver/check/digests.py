@@ -21,11 +21,12 @@ def digests(record: SequenceRecord) -> list[Finding]:
     sources = () if record.expect_warm or record.overwritten else record.writers
     wanted = [(rank, "source") for rank in sources]
     wanted += [(rank, "destination") for rank in record.readers]
-    return [_judge(record, rank, leg, steps.get((rank, leg))) for rank, leg in wanted]
+    return [on_leg(record.label, rank, leg, steps.get((rank, leg))) for rank, leg in wanted]
 
 
-def _judge(record: SequenceRecord, rank: int, leg: str, step: DigestRecord | None) -> Finding:
-    place = f"{record.label} rank={rank}"
+def on_leg(label: str, rank: int, leg: str, step: DigestRecord | None) -> Finding:
+    """Return what is found of one leg of a unit of work; None: nobody took its digests."""
+    place = f"{label} rank={rank}"
     if step is None:
         return not_looked_at(DIGESTS, f"{place}: no digests of the {leg} blocks were taken")
     if step.outcome is not Outcome.OK:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -134,12 +133,11 @@ def settings_of(config: BaselineConfig, stage: Stage, account: DroppedAccount) -
 
     from benchserver.kv.owners import Candidate
     from benchserver.scenarios.baseline.passes import Setting
-    from benchserver.scenarios.proof import Prover, effort_here
+    from benchserver.scenarios.digests import digesters_on
+    from benchserver.scenarios.proof import Prover
 
     clients = len(stage.crews)
     past = deque[Candidate](maxlen=_REMEMBERED * clients)
-    effort = effort_here(stage.crews[0].geometry.chunk_bytes)
-    asking = asyncio.Semaphore(effort.digests_at_once)
     return [
         Setting(
             stage=stage,
@@ -147,18 +145,15 @@ def settings_of(config: BaselineConfig, stage: Stage, account: DroppedAccount) -
             config=config,
             prover=Prover(
                 crew.workers,
-                stage.met.http if crew.cross_check else None,
+                digester,
                 stage.threads,
                 sources=() if config.expect_warm else crew.engine.writers,
-                geometry=crew.geometry,
-                effort=effort,
-                asking=asking,
             ),
             past=past,
             account=account,
             tells_at_once=clients == 1,
         )
-        for crew in stage.crews
+        for crew, digester in zip(stage.crews, digesters_on(stage), strict=True)
     ]
 
 

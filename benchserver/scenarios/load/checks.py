@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from benchserver.check.content import CANARIES, CONTENT, fault_text
+from benchserver.check.digests import DIGESTS, on_leg
 from benchserver.check.dropped import DROPPED
 from benchserver.check.judging import Judge
 from benchserver.check.promises import PROMISED, promised
@@ -72,6 +73,15 @@ def canaries(record: RequestRecord) -> list[Finding]:
     return [_seen(record, CANARIES, step.rank, step.canaries) for step in record.evidence]
 
 
+def digests(record: RequestRecord) -> list[Finding]:
+    """The server sees the same bytes in the blocks that it has restored."""
+    if not record.cross_check:
+        return []
+    taken = {step.rank: step for step in record.digests}
+    ranks = [step.rank for step in record.evidence]
+    return [on_leg(record.label, rank, "destination", taken.get(rank)) for rank in ranks]
+
+
 def _seen(record: RequestRecord, check: Check, rank: int, evidence: Evidence) -> Finding:
     if evidence.kind is EvidenceKind.MATCH:
         return passed(check)
@@ -98,6 +108,7 @@ JUDGES: tuple[Judge[RequestRecord], ...] = (
     (PROMISED, promises),
     (CONTENT, content),
     (CANARIES, canaries),
+    (DIGESTS, digests),
     (STORE, stores),
     (SESSIONS, sessions),
 )

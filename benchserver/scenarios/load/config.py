@@ -40,6 +40,7 @@ class LoadConfig:
     warmup_s: float
     prefill_tokens_per_s: float | None
     verify: str
+    digests: str
     visible_within_s: float
     max_dropped: float | None
     goal: str

@@ -12,9 +12,17 @@ from dataclasses import dataclass, field
 
 from benchserver.client.lookups import OpenRequest
 from benchserver.clock import NS_PER_S
-from benchserver.history import CallRecord, EndRecord, LookupRecord, Outcome, TransferRecord
+from benchserver.history import (
+    CallRecord,
+    DigestRecord,
+    EndRecord,
+    LookupRecord,
+    Outcome,
+    TransferRecord,
+)
 from benchserver.kv.owners import Candidate
 from benchserver.scenarios import requests
+from benchserver.scenarios.digests import Digester
 from benchserver.scenarios.load.config import LoadConfig, verified
 from benchserver.scenarios.load.lease import Armed, Lease
 from benchserver.scenarios.load.losses import Losses
@@ -30,12 +38,16 @@ _REMEMBERED = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What all requests of a run share; `past` are the last ones, for tracing wrong pages."""
+    """What all requests of a run share; `past` are the last ones, for tracing wrong pages.
+
+    `digesters` take the digests of each client; None: this run compares none.
+    """
 
     stage: Stage
     config: LoadConfig
     stored: Stored
     losses: Losses
+    digesters: Sequence[Digester | None]
     past: deque[Candidate] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
 
 
@@ -53,6 +65,7 @@ class Exchange:
         self._config = setting.config
         self._stored = setting.stored
         self._past = setting.past
+        self._digester = setting.digesters[lease.crew.number]
         self._lease = lease
         self._work = work
         self._armed = Armed(0, setting.stage.clock.now_ns())
@@ -100,6 +113,8 @@ class Exchange:
         look = delivered and looked_at
         past = tuple(self._past)  # threads read it, while other requests are appended
         evidence = await self._lease.look(work.digests[: lookup.hits], past) if look else ()
+        cross_check = look and self._digester is not None
+        digests = await self._digests(lookup.hits) if cross_check else ()
         locks_known = self._losses.locks_known
         missing, told = await self._explained(), await self._told()
         return RequestRecord(
@@ -112,6 +127,7 @@ class Exchange:
             told=told,
             locks_known=locks_known,
             looked_at=looked_at,
+            cross_check=cross_check,
             looks_back=self._looks_back,
             warmup=warmup,
             lookup=lookup,
@@ -119,6 +135,7 @@ class Exchange:
             stores=tuple(self._stores),
             ends=tuple(self._ends),
             evidence=evidence,
+            digests=digests,
             clocking=Clocking(
                 planned_ns=planned_ns,
                 free_ns=free_ns,
@@ -220,6 +237,10 @@ class Exchange:
         if _all_ok(self._stores):
             self._stored.acknowledge(work.ids[hits:], clock.now_ns())
             self._losses.account.stored += missed
+
+    async def _digests(self, hits: int) -> tuple[DigestRecord, ...]:
+        digester = self._digester
+        return () if digester is None else await self._lease.digests(digester, hits)
 
     async def _answered(self, steps: Sequence[CallRecord]) -> None:
         """End the run if a step has no answer and the server is gone.

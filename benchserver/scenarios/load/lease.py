@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from benchserver.client.worker import Worker
-from benchserver.history import EvidenceRecord
+from benchserver.history import DigestRecord, EvidenceRecord
 from benchserver.kv.blocks import BlockPlan, Window
 from benchserver.kv.owners import Candidate
 from benchserver.kv.verify import verify, verify_canaries
+from benchserver.scenarios.digests import Digester
 from benchserver.stage.stage import Crew, Stage
 from benchserver.tasks import gather_all, in_thread
 
@@ -98,6 +99,12 @@ class Lease:
             for worker in self.crew.workers
         )
         return tuple(await gather_all(looks))
+
+    async def digests(self, digester: Digester, chunks: int) -> tuple[DigestRecord, ...]:
+        """Return both sides' digests of so many chunks that were read, of every rank."""
+        workers = self.crew.workers
+        legs = {(w.rank, "destination"): self.target(w.rank, chunks) for w in workers}
+        return tuple(await digester.records(legs))
 
     def _look(
         self, worker: Worker, digests: Sequence[int], past: Sequence[Candidate]

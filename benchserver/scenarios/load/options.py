@@ -135,6 +135,15 @@ LOAD = Table(
             replay=Replayed(place=39),
         ),
         Option(
+            name="--digests",
+            field="digests",
+            kind=Choice(("all", "off")),
+            default="off",
+            help="Of all hits that are looked at, compare the server's digests over HTTP with ours "
+            "as well; it costs the server CPU.",
+            replay=Replayed(place=39),
+        ),
+        Option(
             name="--visible-within",
             field="visible_within_s",
             kind=Number(0.0, MAX_SECONDS),

@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass
 
 from benchserver.history import (
+    DigestRecord,
     EndRecord,
     EvidenceRecord,
     LookupRecord,
@@ -66,7 +67,8 @@ class RequestRecord:
     stored.  `missing` says why fewer were hit than it must find.  `told` is what the server says
     of itself where a promised hit was not delivered.  `locks_known`: no RETRIEVE before it went
     without an answer, so that nobody else has freed its locks.  `looked_at`: its hits were to be
-    verified.  `looks_back`: it is one of those that are asked for again at the end.
+    verified, and `cross_check`: by the server's digests as well.  `looks_back`: it is one of those
+    that are asked for again at the end.
     """
 
     number: int
@@ -78,6 +80,7 @@ class RequestRecord:
     told: str
     locks_known: bool
     looked_at: bool
+    cross_check: bool
     looks_back: bool
     warmup: bool
     lookup: LookupRecord
@@ -85,6 +88,7 @@ class RequestRecord:
     stores: tuple[TransferRecord, ...]
     ends: tuple[EndRecord, ...]
     evidence: tuple[EvidenceRecord, ...]
+    digests: tuple[DigestRecord, ...]
     clocking: Clocking
 
     @property

@@ -16,6 +16,7 @@ from benchserver.clock import NS_PER_S
 from benchserver.environment.usage import CpuTimes, cpu_times, usable_cpus
 from benchserver.load.ideal import Ideal
 from benchserver.load.tokens import Tokens
+from benchserver.scenarios.digests import digesters_on
 from benchserver.scenarios.load.checks import JUDGES
 from benchserver.scenarios.load.config import LoadConfig
 from benchserver.scenarios.load.exchange import Exchange, Setting
@@ -51,7 +52,13 @@ class LoadRun:
         self._stage = stage
         self._plan = plan
         self._turns = Turns()
-        self._setting = Setting(stage=stage, config=config, stored=Stored(), losses=losses)
+        self._setting = Setting(
+            stage=stage,
+            config=config,
+            stored=Stored(),
+            losses=losses,
+            digesters=digesters_on(stage) if config.digests == "all" else (None,) * config.clients,
+        )
         self.account = losses.account
         crew = stage.crews[0]
         self._drawing = Drawing(

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from benchserver.check.content import CANARIES, CONTENT
+from benchserver.check.digests import DIGESTS
 from benchserver.check.dropped import DROPPED, DroppedAccount
 from benchserver.check.promises import PROMISED
 from benchserver.check.transfers import STORE
@@ -63,8 +64,19 @@ class Load:
         if (share := self._config.verified_share) < 1:
             reason = f"--verify {self._config.verify}{': a share of all hits' if share else ''}"
             checks |= dict.fromkeys((CONTENT, CANARIES), reason)
+        if left_out := self._why_no_digests(stage, share):
+            checks[DIGESTS] = left_out
         probes = {} if share else {LOOK_BACK: "--verify off"}
         return Omissions(checks=checks, probes=probes)
+
+    def _why_no_digests(self, stage: Stage, share: float) -> str:
+        if self._config.digests == "off":
+            return "--digests off"
+        if not stage.target.needs_http:
+            return "--no-http"
+        if not stage.crews[0].cross_check:
+            return "the server's digest API covers lmcache_driven workers alone"
+        return "" if share == 1 else f"--verify {self._config.verify}"
 
     async def play(self, stage: Stage) -> None:
         """Send all requests, and conclude each."""
@@ -147,5 +159,7 @@ def _judge_what_never_came(stage: Stage, *, owes_bytes: bool) -> None:
     if owes_bytes and CONTENT in silent:
         text = "nothing was retrieved, so no byte is proven: no LOOKUP hit anything"
         ledger.add([unproven(CONTENT, text), not_looked_at(CANARIES, "nothing was retrieved")])
+        if DIGESTS in silent and not ledger.tallies[DIGESTS].skipped:
+            ledger.add([not_looked_at(DIGESTS, "nothing was retrieved")])
     if PROMISED in silent:
         ledger.skip(PROMISED, "no LOOKUP hit anything, so nothing was retrieved")

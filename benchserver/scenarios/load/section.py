@@ -52,6 +52,7 @@ def document_of(config: LoadConfig, run: LoadRun, chunk_tokens: int) -> Mapping[
         "warmup_s": config.warmup_s,
         "verify": config.verify,
         "share_verified": share_verified(totals),
+        "digests": config.digests,
         "hits": {
             **ideal_hits(run.ideal),
             "measured": _hits(totals, chunk_tokens),
@@ -227,4 +228,5 @@ def _missing_lines(totals: Totals) -> list[Line]:
 def _verified_text(config: LoadConfig, totals: Totals) -> str:
     share = share_verified(totals)
     seen = "no hit to verify" if share is None else f"every byte of {share:.1%} of the hits"
-    return f"  Verified (--verify {config.verify}): {seen}"
+    off = "; the server's digests were not compared (--digests off)"
+    return f"  Verified (--verify {config.verify}): {seen}{off if config.digests == 'off' else ''}"

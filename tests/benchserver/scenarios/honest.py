@@ -142,6 +142,26 @@ class HonestServer:
         return out.reshape(2 * group.layers, self.geometry.chunk_tokens, -1)
 
 
+class HonestHttp:
+    """An HTTP API that knows the pools; `wrong` gives other digests, None no answer."""
+
+    def __init__(self, server: HonestServer, *, wrong: bool | None = False) -> None:
+        self._server = server
+        self._wrong = wrong
+
+    async def counters(self, _model_name: str) -> None:
+        raise HttpFailedError("GET /metrics: refused")
+
+    async def checksums(
+        self, *, block_ids: Sequence[int], blocks_per_chunk: int, instance_id: int
+    ) -> tuple[str, ...]:
+        if self._wrong is None:
+            raise HttpFailedError("POST /checksums: HTTP 500")
+        pool, starts = self._server.pools[instance_id], range(0, len(block_ids), blocks_per_chunk)
+        digests = (pool.chunk_digest(block_ids[at : at + blocks_per_chunk]) for at in starts)
+        return tuple("lie" if self._wrong else digest for digest in digests)
+
+
 class SilentHttp:
     """An HTTP API that does not answer."""
 

@@ -29,6 +29,7 @@ def config(**changes: Any) -> LoadConfig:
         "warmup_s": 0.0,
         "prefill_tokens_per_s": None,
         "verify": "all",
+        "digests": "off",
         "visible_within_s": 2.0,
         "max_dropped": None,
         "goal": "",
@@ -97,6 +98,7 @@ def record(**changes: Any) -> RequestRecord:
         "told": "",
         "locks_known": True,
         "looked_at": True,
+        "cross_check": False,
         "looks_back": False,
         "warmup": False,
         "lookup": lookup(),
@@ -104,6 +106,7 @@ def record(**changes: Any) -> RequestRecord:
         "stores": (moved("STORE"),),
         "ends": (ended(),),
         "evidence": (seen(),),
+        "digests": (),
         "clocking": clocking(),
     }
     return RequestRecord(**{**fields, **changes})

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from benchserver.check.content import CANARIES, CONTENT
+from benchserver.check.digests import DIGESTS
 from benchserver.check.dropped import DROPPED
 from benchserver.check.judging import judge
 from benchserver.check.promises import PROMISED
 from benchserver.check.sessions import SESSIONS
 from benchserver.check.transfers import STORE
 from benchserver.check.verdict import Check, Finding, Verdict
-from benchserver.history import Outcome
+from benchserver.history import DigestRecord, Outcome
 from benchserver.kv.evidence import Evidence, EvidenceKind
 from benchserver.scenarios.load.checks import CHECKS, HITS, JUDGES
 from benchserver.scenarios.load.records import Missing
@@ -23,14 +24,20 @@ WRONG = Evidence(kind=EvidenceKind.MISMATCH, pages=4, bad_pages=1, checked_bytes
 UNTOUCHED = Evidence(kind=EvidenceKind.UNTOUCHED, pages=4, bad_pages=4, checked_bytes=4096)
 
 
+def digested(server: tuple[str, ...] = ("a", "b"), **changes: Any) -> DigestRecord:
+    fields = {"outcome": Outcome.OK, "ours": ("a", "b"), "server": server, **changes}
+    return DigestRecord(rank=0, leg="destination", **fields)
+
+
 def not_good(**changes: Any) -> list[Finding]:
     return [f for f in judge(record(**changes), JUDGES) if f.verdict is not Verdict.VALID]
 
 
 def test_all_is_well() -> None:
-    findings = judge(record(), JUDGES)
+    findings = judge(record(cross_check=True, digests=(digested(),)), JUDGES)
     assert [finding.check for finding in findings] == [c for c in CHECKS if c is not DROPPED]
-    assert not not_good()
+    assert not not_good(cross_check=True, digests=(digested(),))
+    assert not not_good(), "digests that nobody asked for are not missed"
 
 
 def test_a_request_that_read_nothing_is_not_judged_by_what_it_read() -> None:
@@ -48,6 +55,29 @@ def test_what_is_missing_and_explained_passes(why: Missing) -> None:
 @pytest.mark.parametrize(
     ("changes", "check", "verdict", "text"),
     [
+        (
+            {"cross_check": True, "digests": (digested(("a", "c")),)},
+            DIGESTS,
+            Verdict.INVALID,
+            "request=7 client=1 rank=0: CHECKSUM MISMATCH, leg destination, chunk 1: ours b, the "
+            "server's c: the server sees other bytes than it should have restored, or its digest "
+            "API is wrong",
+        ),
+        (
+            {
+                "cross_check": True,
+                "digests": (digested((), outcome=Outcome.UNKNOWN, reason="HTTP 500"),),
+            },
+            DIGESTS,
+            Verdict.UNKNOWN,
+            "request=7 client=1 rank=0: digests of the destination blocks: HTTP 500",
+        ),
+        (
+            {"cross_check": True},
+            DIGESTS,
+            Verdict.UNKNOWN,
+            "request=7 client=1 rank=0: no digests of the destination blocks were taken",
+        ),
         (
             {"missing": Missing.UNEXPLAINED, "lookup": lookup(1, expected=3)},
             HITS,

@@ -38,6 +38,7 @@ class One:
             stage=stage,
             config=loaded.config,
             stored=Stored(),
+            digesters=(None,),
             losses=Losses(stage, DroppedAccount(None)),
         )
         self.lease = Lease(stage, crew, number=0, leases=2)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any, cast
+
 import pytest
 
 from benchserver.check.content import CANARIES, CONTENT
+from benchserver.check.digests import DIGESTS
 from benchserver.check.dropped import DROPPED
 from benchserver.check.promises import PROMISED
 from benchserver.check.transfers import STORE
@@ -13,7 +17,8 @@ from benchserver.clock import NS_PER_S
 from benchserver.errors import UsageError
 from benchserver.scenarios.load.checks import CHECKS, HITS
 from benchserver.scenarios.load.scenario import Load
-from tests.benchserver.scenarios.load.conftest import MakeLoad
+from tests.benchserver.scenarios.honest import HonestHttp
+from tests.benchserver.scenarios.load.conftest import Loaded, MakeLoad
 from tests.benchserver.scenarios.load.made import config
 
 
@@ -47,7 +52,8 @@ async def test_bytes_that_nobody_looks_at_are_left_out_by_name(
     loaded = make_load(verify=verify)
     omitted = Load(loaded.config).omissions(loaded.stage)
     unbound = "counted, without a bound (--max-dropped)"
-    assert omitted.checks == {DROPPED: unbound, CONTENT: reason, CANARIES: reason}
+    off = {DROPPED: unbound, DIGESTS: "--digests off"}
+    assert omitted.checks == {**off, CONTENT: reason, CANARIES: reason}
 
 
 @pytest.mark.parametrize(
@@ -69,7 +75,8 @@ async def test_a_load_that_read_nothing_has_proven_no_byte(
 @pytest.mark.asyncio
 async def test_all_is_looked_at_unless_it_never_came(make_load: MakeLoad) -> None:
     loaded = make_load(workload="unique", max_dropped=0.0)
-    assert not Load(loaded.config).omissions(loaded.stage).checks
+    assert Load(loaded.config).omissions(loaded.stage).checks == {DIGESTS: "--digests off"}
+    loaded.stage.book.ledger.skip(DIGESTS, "--digests off")
     loaded.played.server.visible_after_ns = 3600 * NS_PER_S
     await loaded.play()
     tallies = loaded.stage.book.ledger.tallies
@@ -82,6 +89,55 @@ async def test_all_is_looked_at_unless_it_never_came(make_load: MakeLoad) -> Non
     loaded = make_load(workload="shared-prefix:50", max_dropped=0.0)
     await loaded.play()
     tallies = loaded.stage.book.ledger.tallies
-    assert not any(tally.skipped for tally in tallies.values())
+    assert not any(tally.skipped for check, tally in tallies.items() if check is not DIGESTS)
     # Two of the four hit, and all are asked for again at the end.
     assert (tallies[CONTENT].passed, tallies[STORE].passed) == (2 + 4, 4)
+
+
+def cross_checked(loaded: Loaded, *, wrong: bool | None) -> Loaded:
+    """Return a load whose server gives digests, right ones or not."""
+    stage = loaded.stage
+    http = cast(Any, HonestHttp(loaded.played.server, wrong=wrong))
+    crews = tuple(replace(crew, cross_check=True) for crew in stage.crews)
+    target, met = replace(stage.target, needs_http=True), replace(stage.met, http=http)
+    loaded.stage = replace(stage, target=target, met=met, crews=crews)
+    return loaded
+
+
+@pytest.mark.parametrize(
+    ("wrong", "verdict"),
+    [(False, Verdict.VALID), (True, Verdict.INVALID), (None, Verdict.UNKNOWN)],
+)
+@pytest.mark.asyncio
+async def test_the_servers_digests_of_every_hit_are_compared_with_ours(
+    make_load: MakeLoad, wrong: bool | None, verdict: Verdict
+) -> None:
+    asked = make_load({"tp_size": 2}, workload="shared-prefix:50", digests="all", max_dropped=0.0)
+    loaded = cross_checked(asked, wrong=wrong)
+    assert not Load(loaded.config).omissions(loaded.stage).checks
+    await loaded.play()
+    tally = loaded.stage.book.ledger.tallies[DIGESTS]
+    assert tally.verdict is verdict
+    assert tally.passed + tally.failed + tally.unproven == 2 * (2 + 4), (
+        "two ranks; two hit, four again"
+    )
+
+
+@pytest.mark.asyncio
+async def test_digests_that_cannot_be_had_are_left_out_by_name(make_load: MakeLoad) -> None:
+    loaded = make_load(digests="all", max_dropped=0.0)
+    [crew] = loaded.stage.crews
+    target = replace(loaded.stage.target, needs_http=True)
+    stage = replace(loaded.stage, target=target, crews=(replace(crew, cross_check=False),))
+    reason = "the server's digest API covers lmcache_driven workers alone"
+    assert Load(loaded.config).omissions(stage).checks == {DIGESTS: reason}
+    stage = replace(stage, target=replace(stage.target, needs_http=False))
+    assert Load(loaded.config).omissions(stage).checks == {DIGESTS: "--no-http"}
+
+
+@pytest.mark.asyncio
+async def test_who_reads_nothing_has_compared_no_digest(make_load: MakeLoad) -> None:
+    loaded = cross_checked(make_load(workload="unique", digests="all"), wrong=False)
+    loaded.played.server.visible_after_ns = 3600 * NS_PER_S
+    await loaded.play()
+    assert loaded.stage.book.ledger.tallies[DIGESTS].texts == ["nothing was retrieved"]

@@ -51,7 +51,9 @@ async def test_the_section_says_what_was_asked_and_what_came(make_load: MakeLoad
         "    by an LRU cache as large as L1: the server does not say how many chunks its L1 holds",
         "    by the server's own count: it does not say",
     ]
-    assert "  Verified (--verify all): every byte of 100.0% of the hits" in texts
+    off = "the server's digests were not compared (--digests off)"
+    assert f"  Verified (--verify all): every byte of 100.0% of the hits; {off}" in texts
+    assert document["digests"] == "off"
 
 
 @pytest.mark.parametrize(
