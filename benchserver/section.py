@@ -24,6 +24,7 @@ REPORT_KEYS = frozenset(
         "format",
         "interrupted",
         "latency",
+        "over_time",
         "probes",
         "replay",
         "sequences",

@@ -143,15 +143,15 @@ class Monitor:
 
     def _operation(self, series: Series, latencies: LatencySeries, now_ns: int) -> OperationNow:
         total = self._total(series, latencies, now_ns)
-        at_s = (now_ns - self._began_ns) / NS_PER_S
+        lately = self._measures.rolling(series)
         return OperationNow(
             name=series.name,
             count=latencies.count,
             errors=self._measures.errors[series],
-            rate_per_s=latencies.count / at_s if at_s else 0.0,
-            p50_ms=None if total is None else total.p50_ms,
-            p99_ms=None if total is None else total.p99_ms,
-            p999_ms=None if total is None else total.p999_ms,
+            rate_per_s=lately.rate_per_s,
+            p50_ms=lately.p50_ms,
+            p99_ms=lately.p99_ms,
+            p999_ms=lately.p999_ms,
             total_p50_ms=None if total is None else total.p50_ms,
             total_p99_ms=None if total is None else total.p99_ms,
         )

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 from benchserver.check.verdict import Tally, Verdict
 from benchserver.options.option import Option, options_in
+from benchserver.report.overtime import over_time_document
 from benchserver.report.replay import replay_command
 from benchserver.result import RunResult
 from benchserver.stats.latency import LatencySummary
@@ -64,6 +65,7 @@ def result_document(result: RunResult) -> dict[str, Any]:
             for series, rate in measures.rates.items()
             if (gb_per_s := rate.gigabytes_per_s())
         },
+        "over_time": over_time_document(measures),
         "replay": replay_command(result),
         **{section.key: section.document for section in result.sections},
     }

@@ -30,7 +30,7 @@ class Book:
         """The run begins now, and ends after so many units or seconds, if anything says so."""
         self.reporter = reporter
         self.ledger = traits.ledger()
-        self.measures = Measures(traits.series, traits.rates)
+        self.measures = Measures(traits.series, traits.rates, clock.now_ns)
         self.counts = dict.fromkeys(Verdict, 0)
         """How many units of work were concluded with each verdict."""
         self.monitor = Monitor(
@@ -53,6 +53,7 @@ class Book:
         self.ledger.add(findings)
         self.ledger.add_probes(probes)
         self.counts[worst(findings)] += 1
+        self.measures.concluded(worst(findings).value)
         self.monitor.concluded(label, findings)
         self.reporter.concluded(label, findings)
 

@@ -5,6 +5,7 @@ Series of several workers, processes or hosts merge into one, as if one had coun
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 
@@ -42,8 +43,14 @@ class LatencySummary:
 class LatencySeries:
     """The latencies of one kind of operation."""
 
-    def __init__(self, *, digits: int = _DIGITS) -> None:
-        """Two `digits` take a seventh of the memory of three; only equal ones merge."""
+    def __init__(
+        self, *, digits: int = _DIGITS, heard: Callable[[int], None] | None = None
+    ) -> None:
+        """Two `digits` take a seventh of the memory of three; only equal ones merge.
+
+        `heard` is told of each latency when it is counted.
+        """
+        self._heard = heard
         self._histogram = HdrHistogram(_LOWEST_US, _HIGHEST_US, digits)
         self._count = 0
         self._sum_ns = 0
@@ -61,6 +68,8 @@ class LatencySeries:
         self._max_ns = max(self._max_ns, latency_ns)
         self._sum_ns += latency_ns
         self._count += 1
+        if self._heard is not None:
+            self._heard(latency_ns)
 
     def add_censored(self, waited_ns: int) -> None:
         """Count an operation that had not ended after so long, when the wait was given up."""
@@ -120,7 +129,9 @@ class LatencySeries:
 class RateSeries:
     """Bytes moved over the time that moving them took."""
 
-    def __init__(self) -> None:
+    def __init__(self, heard: Callable[[int], None] | None = None) -> None:
+        """`heard` is told of the bytes of each transfer when it is counted."""
+        self._heard = heard
         self.nbytes = 0
         self.busy_ns = 0
 
@@ -128,6 +139,8 @@ class RateSeries:
         """Count one transfer."""
         self.nbytes += nbytes
         self.busy_ns += latency_ns
+        if self._heard is not None:
+            self._heard(nbytes)
 
     def merge(self, other: RateSeries) -> None:
         """Count all that another has counted."""

@@ -28,7 +28,7 @@ class Watched:
     def __init__(self) -> None:
         self.clock = VirtualClock(7, by_hand=True)
         self.ledger = Ledger([GOOD, LATE])
-        self.measures = Measures((STORE, LOOKUP), (STORE,))
+        self.measures = Measures((STORE, LOOKUP), (STORE,), self.clock.now_ns)
         self.monitor = Monitor(
             unit="try",
             ledger=self.ledger,

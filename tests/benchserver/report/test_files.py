@@ -19,6 +19,7 @@ from benchserver.config.run import RunConfig
 from benchserver.history import SequenceRecord
 from benchserver.kv.placement import RankDevice
 from benchserver.report.files import json_bytes, junit_document
+from benchserver.report.overtime import over_time_document
 from benchserver.report.replay import replay_command
 from benchserver.result import RunResult
 from benchserver.scenarios.baseline.checks import CHECKS
@@ -105,6 +106,7 @@ def test_json_of_a_good_run(good_result: GoodResult, good_sequence: GoodSequence
         "probes": {probe.name: {"made": 1, "not_evaluated": ""} for probe in PROBES},
         "calls_attempted": 6,
         "throughput_gb_per_s": {"STORE": 0.5, "RETRIEVE": 1.0},
+        "over_time": over_time_document(result.measures),
         "replay": replay_command(result),
     }
     assert set(checks) == {check.name for check in (*CHECKS, *STAGE_CHECKS)}

@@ -53,3 +53,19 @@ def test_a_merge_leaves_what_it_took_from_alone() -> None:
     total.merge(part)
     total.latencies[PING].add(5_000)
     assert counts(part) == {"PING": 1}
+
+
+def test_each_latency_is_counted_for_the_last_minute_and_by_column_of_time() -> None:
+    now_ns = [0]
+    measures = Measures([BYTES], [BYTES], lambda: now_ns[0])
+    for second in range(100):
+        now_ns[0] = second * 1_000_000_000
+        measures.latencies[BYTES].add(2_000_000)
+    lately = measures.rolling(BYTES)
+    assert 60 <= lately.count <= 65
+    assert lately.p99_ms == pytest.approx(2, rel=0.04)
+    cells = measures.heat[BYTES].counts(measures.heat[BYTES].length_ns)
+    assert [count for _, _, count in cells] == [1] * 100
+    other = Measures([BYTES], [BYTES], lambda: 0)
+    other.merge(measures)
+    assert other.heat[BYTES].counts(1_000_000_000) == cells
