@@ -100,6 +100,8 @@ class ServerStatus:
     l1_used: int = 0
     l1_watermark: float = 0.0
     """The used share of L1 from which it is emptied, or 0 if the server does not say."""
+    prefetches: int = 0
+    """Prefetch jobs that are under way or whose result nobody has fetched, if it is said."""
     health: Health = NOTHING_SAID
 
 
@@ -228,6 +230,7 @@ def parse_status(answer: Any) -> ServerStatus:
         reap_timeout_s=_number_at(answer.get("worker_liveness"), "reap_timeout_seconds"),
         l1_used=_bytes_at(manager, "memory_used_bytes"),
         l1_watermark=_number_at(storage.get("l1_eviction_controller"), "trigger_watermark"),
+        prefetches=_bytes_at(answer, "active_prefetch_jobs"),
         health=read_health(answer),
     )
 
@@ -247,7 +250,7 @@ def _count_at(holder: dict[str, Any], name: str) -> int:
 
 
 def _bytes_at(holder: dict[str, Any], name: str) -> int:
-    """Return a number of bytes, or 0 if there is none, or one that no memory has."""
+    """Return a number, of bytes for one, or 0 if there is none, or one that no memory has."""
     size = holder.get(name)
     return size if is_int(size) and 0 < size <= _MAX_BYTES else 0
 

@@ -166,6 +166,7 @@ def test_the_pure_packages_know_no_clock_socket_loop_or_logger(package: str) -> 
             },
         ),
         ("rich", {"benchserver/report/text.py", "benchserver/selftest/table.py"}),
+        ("psutil", {"benchserver/environment/processes.py"}),
         ("hdrh", {"benchserver/stats/latency.py"}),
         ("matplotlib", {"benchserver/breakeven/plot.py"}),
     ],
@@ -204,7 +205,7 @@ def test_click_stays_in_the_command_line() -> None:
 
 def test_no_third_party_is_imported_that_is_not_declared() -> None:
     declared = {"aiohttp", "click", "hdrh", "msgpack", "numpy", "zmq", "rich", "tomli", "blake3"}
-    declared |= {"prometheus_client", "mooncake", "torch", "triton", "matplotlib"}
+    declared |= {"prometheus_client", "mooncake", "torch", "triton", "matplotlib", "psutil"}
     declared.add("tomllib")  # part of the library since 3.11, and imported only there
     seen = {i.top for found in IMPORTS.values() for i in found if i.top}
     assert seen - STDLIB - set(PACKAGES) <= declared
@@ -239,7 +240,16 @@ ROOMS = {
     "config": {"errors", "geometry", "kv", "options"},
     "check": {"errors", "history", "kv"},
     "stats": set[str](),
-    "monitor": {"check", "clock", "errors", "stats"},
+    "monitor": {
+        "check",
+        "clock",
+        "config",
+        "environment",
+        "errors",
+        "line",
+        "section",
+        "stats",
+    },
     "client": {"clock", "config", "errors", "history", "kv", "options", "shmnames", "tasks"},
     "scenarios": {
         "check",
@@ -385,7 +395,7 @@ def loaded_with(place: str) -> set[str]:
 
 
 HEAVY = {"numpy", "zmq", "aiohttp", "blake3", "prometheus_client", "rich", "hdrh"}
-HEAVY |= {"torch", "triton", "matplotlib"}
+HEAVY |= {"torch", "triton", "matplotlib", "psutil"}
 
 
 def test_the_command_line_loads_cheap_modules_alone() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from benchserver.check.growth import GROWTH
 from benchserver.check.health import HEALTH
 from benchserver.check.replies import REPLIES
 from benchserver.check.residue import RESIDUE
@@ -14,7 +15,7 @@ from benchserver.history import Probe
 
 RUN = Check("run", "the run did all that it was asked to do")
 
-STAGE_CHECKS = (REPLIES, TRANSPORT, HEALTH, RESIDUE, RUN)
+STAGE_CHECKS = (REPLIES, TRANSPORT, HEALTH, RESIDUE, GROWTH, RUN)
 """In the order of reports, behind those of the scenario."""
 
 _OF_WORKERS = (TRANSPORT, RESIDUE)

@@ -14,6 +14,7 @@ from benchserver.config.engine import Engine
 from benchserver.config.run import RunConfig, check_config
 from benchserver.config.target import Target
 from benchserver.config.urls import normalize_http_url, normalize_rpc_url
+from benchserver.config.watch import Watch
 from benchserver.errors import UsageError
 from benchserver.options.engine import ENGINE, TransferChoice, default_spec
 from benchserver.options.option import Tables, fields_of, option_called, options_in
@@ -47,6 +48,7 @@ def build_config(command: Command[Any], ctx: click.Context, options: Options) ->
         target=_part(Target, values),
         engine=command.engine(own, _part(Engine, values)) if ENGINE in tables else None,
         own=own,
+        watch=_part(Watch, values),
     )
     check_config(config)
     _check_company(tables, ctx, options)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
 from benchserver.config.engine import Engine
 from benchserver.config.target import Target
+from benchserver.config.watch import Watch
 from benchserver.errors import UsageError
 from benchserver.options.option import Tables, options_in
 
@@ -56,6 +57,7 @@ class RunConfig:
     own: Part
     tables: Tables
     command: str = ""
+    watch: Watch = field(default_factory=Watch)
 
     @property
     def workers(self) -> int:
@@ -65,10 +67,10 @@ class RunConfig:
     def values(self) -> dict[str, Any]:
         """Return the fields of all parts by their names, which are told apart."""
         return {
-            field.name: getattr(part, field.name)
-            for part in (self.target, self.engine, self.own)
+            each.name: getattr(part, each.name)
+            for part in (self.target, self.engine, self.own, self.watch)
             if part is not None
-            for field in fields(part)  # type: ignore[arg-type]  # a part is a dataclass
+            for each in fields(part)  # type: ignore[arg-type]  # a part is a dataclass
         }
 
 
@@ -82,6 +84,7 @@ def check_config(config: RunConfig) -> None:
     if config.engine is not None:
         config.engine.check()
     config.own.check()
+    config.watch.check()
     if (workers := config.workers) > MAX_WORKERS:
         raise UsageError(
             f"{config.own.clients} clients of {workers // config.own.clients} ranks are {workers} "

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 from benchserver.check.verdict import Finding, Ledger, Verdict, worst
 from benchserver.clock import NS_PER_S, Clock, utc_now
+from benchserver.config.watch import GROWTH_BOUNDS
 from benchserver.errors import one_line
 from benchserver.monitor.pace import Pace
+from benchserver.monitor.resources import Resources
 from benchserver.monitor.snapshot import HitsNow, OperationNow, Phase, Snapshot
 from benchserver.stats.latency import LatencySeries, LatencySummary
 from benchserver.stats.measures import Measures, Series
@@ -45,11 +47,15 @@ class Monitor:
         ledger: Ledger,
         measures: Measures,
         clock: Clock,
+        bounds: Mapping[str, float] = GROWTH_BOUNDS,
         total_units: int | None = None,
         duration_s: float | None = None,
         calendar: Callable[[], str] = utc_now,
     ) -> None:
-        """The run begins now; `unit` is what it counts, `calendar` says what time it is."""
+        """The run begins now; `unit` is what it counts, `calendar` says what time it is.
+
+        `bounds` say by how much each resource may grow an hour.
+        """
         self._unit = unit
         self._ledger = ledger
         self._measures = measures
@@ -64,6 +70,7 @@ class Monitor:
         self._asked_chunks = 0
         self._hit_chunks = 0
         self._totals: dict[Series, _Totals] = {}
+        self.resources = Resources(bounds)
         self.phase: Phase = "starting"
 
     def concluded(self, label: str, findings: Sequence[Finding]) -> None:
@@ -79,6 +86,14 @@ class Monitor:
         """Hear of a LOOKUP of a load: how many chunks it asked for, and how many it found."""
         self._asked_chunks += asked_chunks
         self._hit_chunks += hit_chunks
+
+    def see(self, values: Mapping[str, float], l1_used: float) -> None:
+        """Take what is held of resources now, and what lies in the server's L1."""
+        self.resources.see(self._at_s(), values, l1_used)
+
+    def server_restarted(self, why: str) -> None:
+        """Hear that the server is another process now."""
+        self.resources.begin_anew(self._at_s(), why)
 
     def snapshot(self) -> Snapshot:
         """Return what is known now."""
@@ -105,12 +120,15 @@ class Monitor:
             gb_per_s={name: rate for name, rate in rates.items() if rate is not None},
             failures=self._last_failures(),
             failed_checks=self._failed_checks(),
-            resources=(),
+            resources=self.resources.now(),
             reconnects=0,
             stalled_s=0.0,
             total_units=self._total_units,
             duration_s=self._duration_s,
         )
+
+    def _at_s(self) -> float:
+        return (self._clock.now_ns() - self._began_ns) / NS_PER_S
 
     def _verdict(self) -> Verdict:
         """Return the verdict so far: what a check still owes does not count against it yet."""

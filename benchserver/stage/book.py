@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from benchserver.check.run import RUN
 from benchserver.check.verdict import Finding, Verdict, unproven, worst
 from benchserver.clock import Clock
+from benchserver.config.watch import GROWTH_BOUNDS
 from benchserver.history import Probe
 from benchserver.monitor.monitor import Monitor
 from benchserver.reporter import Reporter
@@ -24,6 +25,7 @@ class Book:
         reporter: Reporter,
         clock: Clock,
         *,
+        bounds: Mapping[str, float] = GROWTH_BOUNDS,
         total_units: int | None = None,
         lasts_s: float | None = None,
     ) -> None:
@@ -38,6 +40,7 @@ class Book:
             ledger=self.ledger,
             measures=self.measures,
             clock=clock,
+            bounds=bounds,
             total_units=total_units,
             duration_s=lasts_s,
         )

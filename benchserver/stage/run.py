@@ -32,12 +32,14 @@ from benchserver.errors import (
 )
 from benchserver.geometry import Geometry
 from benchserver.limits import shortage
+from benchserver.monitor.judging import growth_section, judge_resources
 from benchserver.reporter import Reporter
 from benchserver.result import RunResult, ServerAccount, ServerFacts
 from benchserver.stage.audit import explain_missing
 from benchserver.stage.book import Book
 from benchserver.stage.connections import Connections
 from benchserver.stage.leaving import Leaving
+from benchserver.stage.lookout import Lookout
 from benchserver.stage.meeting import Meeting, Met
 from benchserver.stage.opened import Opened
 from benchserver.stage.outside import Outside
@@ -90,7 +92,12 @@ class Run:
         self._server = ServerFacts(rpc_url=config.target.rpc_url, http_url=config.target.http_url)
         own = config.own
         self._book = Book(
-            scenario.traits, reporter, clock, total_units=own.units, lasts_s=own.lasts_s
+            scenario.traits,
+            reporter,
+            clock,
+            bounds=config.watch.bounds,
+            total_units=own.units,
+            lasts_s=own.lasts_s,
         )
         self.snapshot = self._book.monitor.snapshot
         """What is known of the run: for whoever looks on, at any time, on the event loop."""
@@ -222,8 +229,11 @@ class Run:
             ledger.skip(check, reason)
         for probe, reason in omissions.probes.items():
             ledger.rule_out(probe, reason)
-        self._book.monitor.phase = "running"
-        await self._scenario.play(stage)
+        monitor = self._book.monitor
+        monitor.phase = "running"
+        self._book.add_section(partial(growth_section, monitor.resources))
+        lookout = Lookout(monitor, stage.met.condition, self._server.rpc_url, clock=self._clock)
+        await run_beside(self._scenario.play(stage), lookout.run())
 
     def _heartbeat(self, met: Met, crews: tuple[Crew, ...]) -> Heartbeat:
         from benchserver.stage.heartbeat import Heartbeat, interval_ns
@@ -319,6 +329,8 @@ class Run:
             ledger.add([passed(RUN)])
         if lost := self._opened.connections.lost:
             ledger.add([failed(REPLIES, f"{lost} connections to the server were lost")])
+        owed = self._scenario.traits.owes_growth
+        judge_resources(self._book.monitor.resources.now(), ledger, owed=owed)
         if not ledger.tallies[REPLIES].failed:
             ledger.add([passed(REPLIES)])
         own = SESSIONS in self._scenario.traits.checks

@@ -25,6 +25,7 @@ class Traits:
     begins with: their blocks are written once before it plays, so that no request pays for page
     faults.  `fits`, if there is one, is asked before anything is allocated, and told how many bytes
     the server's L1 has (0: it does not say): it raises UsageError for requests that cannot be made.
+    `owes_growth`: a run that cannot tell yet whether anything grows has not proven enough.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Traits:
     in_flight: int = 1
     at_once: int = 1
     turns: range = range(0)
+    owes_growth: bool = False
     fits: Callable[[Engine, Geometry, int], None] | None = None
 
     def ledger(self) -> Ledger:

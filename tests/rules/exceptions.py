@@ -50,12 +50,7 @@ WIDE_INTERFACES: Measured = {}
 RINGS: list[str] = []
 ROOM_RINGS: list[str] = []
 UNTESTED: list[str] = []
-DEAD_NAMES: list[str] = [
-    "benchserver/monitor/snapshot.py::ResourceNow.bound_per_hour",
-    "benchserver/monitor/snapshot.py::ResourceNow.high_per_hour",
-    "benchserver/monitor/snapshot.py::ResourceNow.low_per_hour",
-    "benchserver/monitor/snapshot.py::ResourceNow.slope_per_hour",
-]
+DEAD_NAMES: list[str] = []
 ASKED_KINDS: list[str] = []
 LOOPS_STARTED: Measured = {}
 WRONG_PLACES: list[str] = []

@@ -10,6 +10,7 @@ from benchserver.options.kinds import ByField, Choice, Flag, Number, Whole
 from benchserver.options.option import Option, Replayed, Table
 from benchserver.options.output import OTHER, OUTPUT
 from benchserver.options.target import MAX_SECONDS, TARGET
+from benchserver.options.watch import WATCH
 
 MAX_SEQUENCES = 1 << 40
 MAX_CONCURRENCY = 1024
@@ -99,5 +100,5 @@ BASELINE = Table(
     ),
 )
 
-TABLES = (TARGET, ENGINE, BASELINE, OUTPUT, OTHER)
+TABLES = (TARGET, ENGINE, BASELINE, WATCH, OUTPUT, OTHER)
 """Those of `bench-server` without a command."""

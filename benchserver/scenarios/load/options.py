@@ -9,6 +9,7 @@ from benchserver.options.kinds import Choice, Number, Text, Whole
 from benchserver.options.option import Option, Replayed, Table
 from benchserver.options.output import OUTPUT
 from benchserver.options.target import MAX_SECONDS, TARGET
+from benchserver.options.watch import WATCH
 
 MAX_CLIENTS = 1024
 MAX_CONCURRENCY = 1024
@@ -163,5 +164,5 @@ LOAD = Table(
     ),
 )
 
-TABLES = (TARGET, ENGINE, LOAD, OUTPUT)
+TABLES = (TARGET, ENGINE, LOAD, WATCH, OUTPUT)
 """Those of `bench-server load`."""

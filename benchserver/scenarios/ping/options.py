@@ -6,6 +6,7 @@ from benchserver.options.kinds import Number, Whole
 from benchserver.options.option import Option, Replayed, Table
 from benchserver.options.output import OUTPUT
 from benchserver.options.target import MAX_SECONDS, TARGET
+from benchserver.options.watch import WATCH
 
 PING = Table(
     "Rounds",
@@ -29,5 +30,5 @@ PING = Table(
     ),
 )
 
-TABLES = (TARGET, PING, OUTPUT)
+TABLES = (TARGET, PING, WATCH, OUTPUT)
 """Those of `bench-server ping`."""

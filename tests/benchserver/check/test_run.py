@@ -21,6 +21,7 @@ def test_the_checks_of_a_scenario_stand_before_those_of_the_stage() -> None:
         "transport",
         "health",
         "residue",
+        "growth",
         "run",
     ]
     assert ledger.not_evaluated() == {"asked": "the run did not get that far"}
@@ -33,11 +34,17 @@ def test_sessions_stand_where_the_scenario_has_them() -> None:
 
 def test_without_workers_nothing_is_judged_that_only_they_do() -> None:
     ledger = new_ledger([MINE], workers=False)
-    assert [check.name for check in ledger.tallies] == ["mine", "replies", "health", "run"]
+    assert [check.name for check in ledger.tallies] == [
+        "mine",
+        "replies",
+        "health",
+        "growth",
+        "run",
+    ]
 
 
 def test_every_check_has_a_meaning_and_its_own_name() -> None:
     checks = (*CHECKS, *STAGE_CHECKS)
     assert all(check.meaning for check in checks)
-    assert len({check.name for check in checks}) == len(checks) == 19
+    assert len({check.name for check in checks}) == len(checks) == 20
     assert len({probe.name for probe in PROBES}) == len(PROBES) == 5

@@ -47,6 +47,7 @@ def test_every_option_reaches_the_run(runs: Runs) -> None:
         "timeout_s": 1.5,
         "visible_within_s": 0.0,
         "max_dropped": 0.0,
+        "growth_bounds": "",
         "concurrency": 6,
         "wait_ready_s": 60.0,
         "http_token": "secret",

@@ -99,7 +99,7 @@ def test_a_ping_that_cannot_begin_owes_nothing_that_only_workers_do(
     monkeypatch.setattr(embedded, "embedded_server", serve)
     assert invoke("ping", "--embedded", "--json", "r.json").exit_code == 1
     checks = json.loads((tmp_path / "r.json").read_text())["checks"]
-    assert list(checks) == ["answers", "chunk_size", "pong", "replies", "health", "run"]
+    assert list(checks) == ["answers", "chunk_size", "pong", "replies", "health", "growth", "run"]
 
 
 @pytest.mark.parametrize(

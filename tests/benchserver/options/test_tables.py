@@ -21,6 +21,7 @@ from benchserver.cli.main import SCENARIOS, cli
 from benchserver.config.engine import Engine
 from benchserver.config.run import RunConfig
 from benchserver.config.target import Target
+from benchserver.config.watch import Watch
 from benchserver.options.engine import ENGINE
 from benchserver.options.kinds import Action, Choice, Flag, Port, Text, Texts
 from benchserver.options.option import (
@@ -59,7 +60,7 @@ ROWS = [row for row in options_in(BENCH) if row.field]
 def fields_asked(command: Command[Any]) -> dict[str, Any]:
     """Return the fields of what a scenario is asked, each with its type."""
     engine = [Engine] if ENGINE in command.tables else []
-    parts: list[Any] = [Target, *engine, command.part()]
+    parts: list[Any] = [Target, *engine, command.part(), Watch]
     found = [(field.name, part) for part in parts for field in fields(part)]
     assert len(found) == len(dict(found)), "two parts have a field of one name"
     return {name: get_type_hints(part)[name] for name, part in found}

@@ -71,6 +71,7 @@ CONFIG = {
     "partial_skip": "blocks",
     "visible_within_s": 2.0,
     "max_dropped": 0.0,
+    "growth_bounds": "",
     "concurrency": 1,
     "cross_check": True,
 }

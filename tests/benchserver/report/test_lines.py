@@ -133,6 +133,7 @@ replies                1         0         0
 transport              1         0         0
 health                 1         0         0
 residue                1         0         0
+growth                 1         0         0
 run                    1         0         0
 Probes, in how many sequences: equal_chunks 1, reused_source 1, partial 1, isolation 1, bounds 1"""
 

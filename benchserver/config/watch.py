@@ -1,0 +1,82 @@
+"""What a run is asked of growth: how much more a resource may take an hour, by its name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from benchserver.errors import UsageError, one_line
+
+GROWTH_BOUNDS: Mapping[str, float] = {
+    "our memory": 8e6,
+    "our descriptors": 2.0,
+    "our threads": 2.0,
+    "server memory": 8e6,
+    "server descriptors": 2.0,
+    "server threads": 2.0,
+    "server processes": 2.0,
+    "server sessions": 2.0,
+    "server read locks": 2.0,
+    "server write locks": 2.0,
+    "server registrations": 2.0,
+    "server prefetches": 2.0,
+    "shared memory names": 2.0,
+    "shared memory": 8e6,
+}
+"""What may be added an hour, bytes or how many, unless a run is told otherwise."""
+
+MEMORY = frozenset({"our memory", "server memory", "shared memory"})
+"""Those that are counted in bytes."""
+
+_LEAST: Mapping[str, float] = {"our memory": 64e6, "server memory": 12e6, "shared memory": 12e6}
+_LEAST_COUNT = 3.0
+
+
+def least_growth(name: str) -> float:
+    """Return how much must have been added before that is called growth.
+
+    A bench keeps what it knows of the last hours; a server takes memory for what it has just met.
+    """
+    return _LEAST.get(name, _LEAST_COUNT)
+
+
+_BYTES_OF = {"": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
+_BOUND = re.compile(
+    r"\s*([a-z ]+?)\s*=\s*([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*(kB|MB|GB|)\s*(?:/\s*h)?\s*", re.ASCII
+)
+_MAX_TEXT = 80
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """`growth_bounds` as it was written: "server memory=8MB/h, our descriptors=5/h"; "": none."""
+
+    growth_bounds: str = ""
+
+    @property
+    def bounds(self) -> Mapping[str, float]:
+        """Return the bound of every resource; UsageError for what is none."""
+        return {**GROWTH_BOUNDS, **parse_bounds(self.growth_bounds)}
+
+    def check(self) -> None:
+        """Raise UsageError for anything that cannot work."""
+        _ = self.bounds
+
+
+def parse_bounds(text: str) -> dict[str, float]:
+    """Return what may be added an hour, by resource; UsageError for anything else."""
+    return dict(_bound(part, text) for part in text.split(",")) if text else {}
+
+
+def _bound(part: str, text: str) -> tuple[str, float]:
+    found, shown = _BOUND.fullmatch(part), one_line(text, _MAX_TEXT)
+    if found is None or found[1] not in GROWTH_BOUNDS:
+        raise UsageError(
+            f"--growth-bound {shown}: expected bounds such as 'server memory=8MB/h, our "
+            f"descriptors=5/h'; a bound is about {', '.join(GROWTH_BOUNDS)}"
+        )
+    name, unit = found[1], found[3]
+    if unit and name not in MEMORY:
+        raise UsageError(f"--growth-bound {shown}: {name} are counted, they have no {unit}")
+    return name, float(found[2]) * _BYTES_OF[unit]

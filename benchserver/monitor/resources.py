@@ -1,0 +1,177 @@
+"""Resources of both sides over time, in bounded memory, and whether each of them grows.
+
+Memory that a server takes for what it caches is no leak.  What lies in its L1, by its own /status,
+is taken off its memory as far as that rises: if what is left does not grow, L1 filling up explains
+it.  A server whose L1 is in memory from the start looks as if it shrank then, and one that keeps
+account of what it stores needs memory for that too: of these nothing is said before L1 is full,
+unless they grow by twice as much as it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from benchserver.config.watch import MEMORY, least_growth
+from benchserver.monitor.snapshot import Growth, ResourceNow, Side, Unit
+from benchserver.stats.growth import LEAST_S, Fit, Judgement, blocks_of, judge_growth
+from benchserver.stats.samples import Samples
+
+_FILLED = frozenset({"server memory", "shared memory"})
+"""Where L1 may lie."""
+
+_S_PER_HOUR = 3600.0
+_OVER_EXPLAINED = 0.25
+"""L1 explains what grows if what is left shrinks by no more than this share of it."""
+
+_TOO_SHORT = f"it takes {LEAST_S:.0f} s or more to tell"
+_L1_EXPLAINS = "what is stored in L1 explains its growth"
+_L1_FILLS = "its L1 fills up meanwhile"
+
+
+@dataclass(slots=True, kw_only=True)
+class _Track:
+    """One resource: what was seen of it, as it was and without L1."""
+
+    name: str
+    bound: float
+    samples: Samples = field(default_factory=Samples)
+    without_l1: Samples = field(default_factory=Samples)
+    value: float | None = None
+    verdict: Growth = "not measured"
+    fit: Fit | None = None
+    reason: str = _TOO_SHORT
+    base: str = ""
+    """Why it is counted from later than the begin, if it is."""
+
+    @property
+    def side(self) -> Side:
+        return "ours" if self.name.startswith("our ") else "server"
+
+    @property
+    def unit(self) -> Unit:
+        return "bytes" if self.name in MEMORY else "count"
+
+
+class Resources:
+    """All resources of one run, by their names of `config.watch`."""
+
+    def __init__(self, bounds: Mapping[str, float]) -> None:
+        """`bounds` say how much may be added an hour."""
+        self._tracks = {name: _Track(name=name, bound=bound) for name, bound in bounds.items()}
+        self._l1_used = 0.0
+
+    def see(self, at_s: float, values: Mapping[str, float], l1_used: float = 0.0) -> None:
+        """Take what was seen at one moment; `l1_used` is what lies in the server's L1."""
+        self._l1_used = max(self._l1_used, l1_used)
+        for name, value in values.items():
+            track = self._tracks[name]
+            track.value = value
+            kept = track.samples.add(at_s, value)
+            track.without_l1.add(at_s, value - self._l1_used)
+            if kept:
+                _judge(track)
+
+    def unseen(self, names: Iterable[str], reason: str) -> None:
+        """Say why some are not seen now; what was seen before counts on."""
+        for name in names:
+            track = self._tracks[name]
+            track.value = None
+            if not track.samples.kept:
+                track.reason = reason
+
+    def begin_anew(self, at_s: float, why: str) -> None:
+        """Forget what was seen of the server: it is another process."""
+        self._l1_used = 0.0
+        for name, track in self._tracks.items():
+            if track.side == "server":
+                base = f"counted from {at_s:.0f} s on: {why}"
+                self._tracks[name] = _Track(name=name, bound=track.bound, base=base)
+
+    def now(self) -> tuple[ResourceNow, ...]:
+        """Return what is known of each, in the order of reports."""
+        return tuple(_now(track) for track in self._tracks.values())
+
+    def samples(self) -> dict[str, list[tuple[float, float]]]:
+        """Return what was kept of each."""
+        return {name: list(track.samples.kept) for name, track in self._tracks.items()}
+
+
+def _judge(track: _Track) -> None:
+    least = least_growth(track.name)
+    raw, note = judge_growth(track.samples.kept, track.bound, least), ""
+    judged: Judgement = raw
+    if track.name in _FILLED and raw.verdict != "flat" and raw.fit is not None:
+        judged, note = _without_l1(track, raw, raw.fit)
+    track.verdict, track.fit = judged.verdict, judged.fit
+    parts = [_said(track, judged), note, track.base]
+    track.reason = "; ".join(part for part in parts if part)
+
+
+def _without_l1(track: _Track, raw: Judgement, fit: Fit) -> tuple[Judgement, str]:
+    """Judge what is left if what lies in L1 is taken off, and say what that means."""
+    filling = blocks_of(
+        [
+            (at_s, value - left)
+            for (at_s, value), (_, left) in zip(
+                track.samples.kept, track.without_l1.kept, strict=True
+            )
+        ]
+    )
+    (first_s, first), (last_s, last) = filling[0], filling[-1]
+    if last <= first:
+        return raw, ""
+    filled = (last - first) * _S_PER_HOUR / (last_s - first_s)
+    left = judge_growth(track.without_l1.kept, track.bound + filled, least_growth(track.name))
+    if left.fit is None or left.verdict == "grows":
+        return left, ""
+    explained = left.fit.slope >= -_OVER_EXPLAINED * max(fit.slope, track.bound)
+    if left.fit.high <= track.bound and explained:
+        return Judgement(verdict="flat", fit=left.fit), _L1_EXPLAINS
+    return Judgement(verdict="cannot tell yet", fit=fit), _L1_FILLS
+
+
+def _said(track: _Track, judged: Judgement) -> str:
+    fit = judged.fit
+    if fit is None:
+        return _TOO_SHORT
+    unit = track.unit
+    verb = "grows by" if judged.verdict == "grows" else "may grow by"
+    bounds = f"({_shown(fit.low, unit)} to {_shown(fit.high, unit)}), bound"
+    slope, bound = per_hour(fit.slope, unit), per_hour(track.bound, unit)
+    if judged.verdict == "flat":
+        return f"{track.name}: {slope} {bounds} {bound}"
+    return f"{track.name} {verb} {slope} {bounds} {bound}"
+
+
+def per_hour(slope: float, unit: Unit) -> str:
+    """Return a slope in words."""
+    return f"{_shown(slope, unit)} {'MB/h' if unit == 'bytes' else 'an hour'}"
+
+
+def _shown(slope: float, unit: Unit) -> str:
+    if math.isinf(slope):
+        return "not known"
+    value = slope / 1e6 if unit == "bytes" else slope
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+
+
+def _now(track: _Track) -> ResourceNow:
+    fit = track.fit
+    return ResourceNow(
+        name=track.name,
+        side=track.side,
+        unit=track.unit,
+        value=track.value,
+        verdict=track.verdict,
+        reason=track.reason,
+        slope_per_hour=None if fit is None else fit.slope,
+        low_per_hour=None if fit is None else _finite(fit.low),
+        high_per_hour=None if fit is None else _finite(fit.high),
+        bound_per_hour=track.bound,
+    )
+
+
+def _finite(slope: float) -> float | None:
+    return slope if math.isfinite(slope) else None
