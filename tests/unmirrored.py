@@ -16,6 +16,7 @@ UNMIRRORED: dict[str, str] = {
             "benchserver/options/engine.py",
             "benchserver/options/output.py",
             "benchserver/options/target.py",
+            "benchserver/options/watch.py",
             "benchserver/refserver/options.py",
             "benchserver/scenarios/baseline/options.py",
             "benchserver/scenarios/load/options.py",
