@@ -85,6 +85,16 @@ class Outlet(io.TextIOBase):
         """Return the name of the encoding, as streams do."""
         return self._encoding
 
+    @property
+    def descriptor(self) -> int | None:
+        """Return the descriptor that it writes to, if it is one."""
+        return self._descriptor
+
+    @property
+    def waiting(self) -> bool:
+        """Tell whether anything waits still to be written."""
+        return self._waiting_bytes > 0
+
     def isatty(self) -> bool:
         """Tell whether a person may be looking."""
         return self._is_terminal

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -43,18 +44,21 @@ def play_scenario(command: Command[Any], ctx: click.Context, options: Mapping[st
 
     from benchserver.cli.reports import open_reports
     from benchserver.cli.watching import watchers_of
+    from benchserver.report.screen import can_paint
     from benchserver.report.text import TextReporter, make_printer
 
     with open_reports(options["json"], options["junit"], ending) as reports:
         recorder = _recorder() if reports.wanted else None
         output = Output(ending, to_stderr=reports.take_stdout)
-        printer = make_printer(config.own.units, output.outlet)
+        live = output.outlet.isatty() and can_paint(os.environ)
+        printer = make_printer(output.outlet, live=live)
         reporter = TextReporter(printer, command.wording(), quiet=options["quiet"])
         try:
             with ending.undoing(reporter.restore):
                 for text in [*_variables_used(ctx), *overridden(config, options)]:
                     reporter.note(text)
-                watchers = watchers_of(reporter, output, quiet=options["quiet"])
+                quiet = options["quiet"]
+                watchers = watchers_of(reporter, printer, output, quiet=quiet, live=live)
                 run = Run(command, reporter, reports, output, ending, recorder, watchers)
                 return _run(config, run)
         finally:

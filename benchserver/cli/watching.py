@@ -5,26 +5,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from benchserver import inquiry
 from benchserver.clock import NS_PER_S, Clock, RealClock
 from benchserver.errors import one_line
 from benchserver.line import Line
+from benchserver.suspension import suspending
 from benchserver.tasks import cancel_and_wait
 
 if TYPE_CHECKING:
     from benchserver.cli.output import Output
     from benchserver.monitor.snapshot import Snapshot
-    from benchserver.report.text import TextReporter
+    from benchserver.report.text import Printer, TextReporter
     from benchserver.stage.process import Watcher
 
 
 _LINE_EVERY_S = 60
 
 
-def watchers_of(reporter: TextReporter, output: Output, *, quiet: bool) -> tuple[Watcher, ...]:
-    """Return who looks at a run of the command line."""
+def watchers_of(
+    reporter: TextReporter, printer: Printer, output: Output, *, quiet: bool, live: bool
+) -> tuple[Watcher, ...]:
+    """Return who looks at a run of the command line; `live`: its printer has a view."""
 
     def tell(lines: Iterable[Line]) -> None:
         if output.aside is output.outlet:
@@ -33,7 +37,9 @@ def watchers_of(reporter: TextReporter, output: Output, *, quiet: bool) -> tuple
         for line in lines:
             output.aside.line(line.text)
 
-    if quiet or output.outlet.isatty():
+    if live:
+        return summary_on_signal(tell), live_view(printer, reporter.note, RealClock())
+    if quiet:
         return (summary_on_signal(tell),)
     return summary_on_signal(tell), line_a_minute(reporter.note, RealClock())
 
@@ -60,6 +66,29 @@ def summary_on_signal(tell: Callable[[Iterable[Line]], object]) -> Watcher:
 
         with inquiry.answering(ask):
             yield
+
+    return watch
+
+
+def live_view(printer: Printer, note: Callable[[str], object], clock: Clock) -> Watcher:
+    """Return a watcher that keeps the view of a printer up to date."""
+    from benchserver.report.live import PAINTINGS, READ_EVERY
+
+    @asynccontextmanager
+    async def watch(snapshot: Callable[[], Snapshot]) -> AsyncIterator[None]:
+        async def paint() -> None:
+            try:
+                for turn in count():
+                    if turn % READ_EVERY == 0:
+                        printer.show(snapshot())
+                    printer.paint()
+                    await clock.sleep_ns(NS_PER_S // PAINTINGS)
+            finally:
+                printer.close()
+
+        with suspending(printer.restore):
+            async with _beside(paint(), "the live view", note):
+                yield
 
     return watch
 

@@ -27,7 +27,7 @@ def now_line(now: Snapshot) -> str:
         *_slowest(now),
         *([] if now.hits is None or now.hits.ratio is None else [f"hits {now.hits.ratio:.1%}"]),
         *(_memory_texts(now)),
-        *_troubles(now),
+        *troubles(now),
         verdict_text(now),
     ]
     return f"[{clock_text(now.at_s)}] {'; '.join(parts)}"
@@ -43,7 +43,7 @@ def now_lines(now: Snapshot) -> list[Line]:
         *operation_lines(now),
         *([Line(f"Throughput: {rates}")] if (rates := gb_text(now)) else []),
         *(_resource_line(resource) for resource in now.resources),
-        *(Line(text[0].upper() + text[1:], BAD) for text in _troubles(now)),
+        *(Line(text[0].upper() + text[1:], BAD) for text in troubles(now)),
         *failure_lines(now),
     ]
 
@@ -120,7 +120,7 @@ def _memory_texts(now: Snapshot) -> Iterator[str]:
             yield f"{resource.name} {value_text(resource)} {resource.verdict}"
 
 
-def _troubles(now: Snapshot) -> list[str]:
+def troubles(now: Snapshot) -> list[str]:
     """Return what was wrong with the way to the server, if anything was."""
     stalled = f"nothing was heard for {now.stalled_s:.0f} s" if now.stalled_s >= 1 else ""
     times = "once" if now.reconnects == 1 else f"{now.reconnects} times"

@@ -1,18 +1,17 @@
-"""The text report: plain lines into a pipe, colour and a progress bar on a terminal."""
+"""The text report: plain lines into a pipe, colour and a live view on a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol, TextIO, cast
+from typing import Protocol
 
 from benchserver.check.verdict import Finding
 from benchserver.history import Step
-from benchserver.line import BAD, FAINT, GOOD, PLAIN, Line, Wording
-from benchserver.outlet import SHOW_CURSOR, Outlet
+from benchserver.line import BAD, Line, Wording
+from benchserver.monitor.snapshot import Snapshot
+from benchserver.outlet import Outlet
 from benchserver.report.lines import summary_lines, verdict_lines, verdict_on
 from benchserver.result import RunResult
-
-_RICH_STYLES = {PLAIN: "", GOOD: "green", BAD: "bold red", FAINT: "dim"}
 
 
 class Printer(Protocol):
@@ -22,8 +21,12 @@ class Printer(Protocol):
         """Write one line."""
         ...
 
-    def progress(self, done: int) -> None:
-        """Tell how many sequences are finished."""
+    def show(self, now: Snapshot) -> None:
+        """Take in what the run has come to."""
+        ...
+
+    def paint(self) -> None:
+        """Bring what is shown up to date."""
         ...
 
     def close(self) -> None:
@@ -46,8 +49,11 @@ class PlainPrinter:
         """Write one line."""
         self._outlet.line(line.text)
 
-    def progress(self, done: int) -> None:
-        """Pipes show no progress."""
+    def show(self, now: Snapshot) -> None:
+        """Pipes show nothing beside lines."""
+
+    def paint(self) -> None:
+        """Lines are written at once."""
 
     def close(self) -> None:
         """Nothing is open."""
@@ -56,44 +62,14 @@ class PlainPrinter:
         """Nothing was changed."""
 
 
-class RichPrinter:
-    """Coloured lines above a progress bar, on a terminal."""
+def make_printer(outlet: Outlet, *, live: bool) -> Printer:
+    """Return the printer of an outlet; `live`: of a terminal that can be painted on."""
+    if not live:
+        return PlainPrinter(outlet)
+    # Loaded here: a pipe needs none of rich.
+    from benchserver.report.live import LivePrinter
 
-    def __init__(self, total: int | None, outlet: Outlet) -> None:
-        """Show a bar of `total` sequences, if it is known."""
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
-
-        self._outlet = outlet
-        # Of rich's own writing, too, none may block: its lock is held meanwhile.
-        self._console = Console(file=cast(TextIO, outlet), highlight=False, soft_wrap=True)
-        self._progress: Any = Progress(
-            BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=self._console,
-            transient=True, redirect_stdout=False, redirect_stderr=False,
-        )  # fmt: skip
-        self._task = self._progress.add_task("sequences", total=total)
-        self._progress.start()
-
-    def write(self, line: Line) -> None:
-        """Write one line above the bar."""
-        self._console.print(line.text, style=_RICH_STYLES[line.style] or None, markup=False)
-
-    def progress(self, done: int) -> None:
-        """Move the bar."""
-        self._progress.update(self._task, completed=done)
-
-    def close(self) -> None:
-        """Remove the bar."""
-        self._progress.stop()
-
-    def restore(self) -> None:
-        """Show the cursor, which the bar hides."""
-        self._outlet.write_now(SHOW_CURSOR)
-
-
-def make_printer(total: int | None, outlet: Outlet) -> Printer:
-    """Return the printer that an outlet calls for; `total` sequences, if it is known."""
-    return RichPrinter(total, outlet) if outlet.isatty() else PlainPrinter(outlet)
+    return LivePrinter(outlet)
 
 
 class TextReporter:
@@ -104,7 +80,6 @@ class TextReporter:
         self._printer = printer
         self._wording = wording
         self._quiet = quiet
-        self._done = 0
 
     def note(self, text: str) -> None:
         """Print a line about the set-up."""
@@ -119,8 +94,6 @@ class TextReporter:
 
     def concluded(self, label: str, findings: Sequence[Finding]) -> None:
         """Print the verdict on a unit of work."""
-        self._done += 1
-        self._printer.progress(self._done)
         self._write(verdict_on(label, findings, proven=self._wording.proven))
 
     def tell(self, lines: Iterable[Line]) -> None:

@@ -6,18 +6,14 @@ import asyncio
 import io
 import os
 import signal
-import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
 
 from benchserver.cli import watching
 from benchserver.cli.output import Output
-from benchserver.cli.watching import line_a_minute, summary_on_signal, watchers_of
-from benchserver.clock import NS_PER_S, VirtualClock
-from benchserver.embedded import own_environment
+from benchserver.cli.watching import line_a_minute, live_view, summary_on_signal, watchers_of
+from benchserver.clock import NS_PER_S, VirtualClock, idle
 from benchserver.ending import Ending
 from benchserver.line import Line
 from benchserver.monitor.snapshot import Snapshot
@@ -25,7 +21,6 @@ from benchserver.report.now import now_line
 from benchserver.report.text import PlainPrinter, TextReporter
 from benchserver.scenarios.baseline.lines import WORDING
 from tests.benchserver.report.snapshots import snapshot
-from tests.mitm.bench import ROOT
 
 
 @pytest.mark.asyncio
@@ -56,7 +51,8 @@ async def test_a_summary_goes_to_stderr(shared: bool, monkeypatch: pytest.Monkey
     monkeypatch.setattr(sys, "stdout", out)
     monkeypatch.setattr(sys, "stderr", err)
     output = Output(Ending(), to_stderr=shared)
-    reporter = TextReporter(PlainPrinter(output.outlet), WORDING, quiet=True)
+    printer = PlainPrinter(output.outlet)
+    reporter = TextReporter(printer, WORDING, quiet=True)
     answered = asyncio.Event()
     real = watching.summary_on_signal
 
@@ -68,7 +64,7 @@ async def test_a_summary_goes_to_stderr(shared: bool, monkeypatch: pytest.Monkey
         return real(then)
 
     monkeypatch.setattr(watching, "summary_on_signal", summary)
-    (watch,) = watchers_of(reporter, output, quiet=True)
+    (watch,) = watchers_of(reporter, printer, output, quiet=True, live=False)
     async with watch(snapshot):
         os.kill(os.getpid(), signal.SIGUSR1)
         await asyncio.wait_for(answered.wait(), 30)
@@ -108,55 +104,84 @@ async def test_a_line_that_cannot_be_made_is_told_once_and_the_run_goes_on() -> 
     ]
 
 
-def test_only_a_pipe_gets_a_line_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    for stream, quiet, count in (
-        (io.StringIO(), False, 2),
-        (io.StringIO(), True, 1),
-        (Terminal(), False, 1),
-    ):
-        monkeypatch.setattr(sys, "stdout", stream)
-        output = Output(Ending())
-        reporter = TextReporter(PlainPrinter(output.outlet), WORDING, quiet=quiet)
-        assert len(watchers_of(reporter, output, quiet=quiet)) == count
-
-
-def test_a_run_that_is_asked_all_the_time_ends_as_it_would() -> None:
-    """From its first line to its last: asked before the run, in it, and while it ends."""
-    words = ["--embedded", "--start", "0", "--end", "40", "--interval", "0"]
-    spec = ["--kvcache-shape-spec", "(2,128,16,2,8):float16:2"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "benchserver", *words, *spec],
-        cwd=ROOT,
-        env=own_environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    ignored = Path(f"/proc/{process.pid}/status")
-    deadline_s = time.monotonic() + 60
-    while not _answers(ignored) and time.monotonic() < deadline_s:
-        time.sleep(0.001)  # Python itself is starting
-    while process.poll() is None and time.monotonic() < deadline_s:
-        process.send_signal(signal.SIGUSR1)
-        time.sleep(0.005)
-    out, err = process.communicate(timeout=30)
-    assert process.returncode == 0, (out, err)
-    assert "RESULT: PASS" in out
-    assert "Verdict so far: nothing wrong so far\n" in err
-    assert "no run is under way" in err
-    assert "Traceback" not in err
+@pytest.mark.parametrize(
+    ("quiet", "live", "watchers"),
+    [
+        (False, False, ["summary_on_signal", "line_a_minute"]),
+        (True, False, ["summary_on_signal"]),
+        (False, True, ["summary_on_signal", "live_view"]),
+        (True, True, ["summary_on_signal", "live_view"]),
+    ],
+)
+def test_who_watches(quiet: bool, live: bool, watchers: list[str]) -> None:
+    output = Output(Ending())
+    printer = PlainPrinter(output.outlet)
+    reporter = TextReporter(printer, WORDING, quiet=quiet)
+    made = watchers_of(reporter, printer, output, quiet=quiet, live=live)
+    assert [watch.__qualname__.partition(".")[0] for watch in made] == watchers
 
 
-def _answers(status: Path) -> bool:
-    """Tell whether a process ignores SIGUSR1, or handles it."""
-    number = 1 << (signal.SIGUSR1 - 1)
-    masks = [line.split() for line in status.read_text().splitlines()]
-    return any(
-        int(words[1], 16) & number
-        for words in masks
-        if words and words[0] in ("SigIgn:", "SigCgt:")
-    )
+class View:
+    """A printer that says what it was asked to do."""
+
+    def __init__(self, fails_at: int = -1) -> None:
+        self.done: list[str] = []
+        self._fails_at = fails_at
+
+    def write(self, line: Line) -> None:
+        self.done.append(line.text)
+
+    def show(self, now: Snapshot) -> None:
+        self.done.append("show")
+
+    def paint(self) -> None:
+        self.done.append("paint")
+        if len(self.done) == self._fails_at:
+            raise ValueError("no room")
+
+    def close(self) -> None:
+        self.done.append("close")
+
+    def restore(self) -> None:
+        self.done.append("restore")
+
+
+@pytest.mark.asyncio
+async def test_the_view_is_painted_four_times_a_second_and_read_once() -> None:
+    clock, view = VirtualClock(by_hand=True), View()
+    async with live_view(view, view.done.append, clock)(snapshot):
+        await clock.until_asleep(1)
+        assert view.done == ["show", "paint"]
+        await clock.move_ns(NS_PER_S)
+        assert view.done == [*["show", *["paint"] * 4] * 1, "show", "paint"]
+    assert view.done[7:] == ["close"]
+
+
+@pytest.mark.asyncio
+async def test_a_view_that_cannot_be_painted_gives_way_to_lines() -> None:
+    clock, view = VirtualClock(by_hand=True), View(fails_at=2)
+    async with live_view(view, view.done.append, clock)(snapshot):
+        await idle()
+        assert view.done == [
+            "show",
+            "paint",
+            "close",
+            "Without the live view from here on: ValueError: no room; that is a fault of "
+            "bench-server",
+        ]
+
+
+@pytest.mark.asyncio
+async def test_the_view_is_wiped_before_ctrl_z_stops_the_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, view, kill = VirtualClock(by_hand=True), View(), os.kill
+    before = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+    try:
+        monkeypatch.setattr(os, "kill", lambda *_: view.done.append("stopped"))
+        async with live_view(view, view.done.append, clock)(snapshot):
+            await clock.until_asleep(1)
+            kill(os.getpid(), signal.SIGTSTP)
+            assert view.done[2:] == ["restore", "stopped"]
+    finally:
+        signal.signal(signal.SIGTSTP, before)

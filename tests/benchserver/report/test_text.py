@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Callable
-from typing import Any
-
-import pytest
 
 from benchserver.check.content import CONTENT
 from benchserver.check.transfers import STORE
 from benchserver.check.verdict import failed, passed
 from benchserver.history import EndRecord, Outcome, SequenceRecord
 from benchserver.line import BAD, FAINT, GOOD, PLAIN, Line
+from benchserver.monitor.snapshot import Snapshot
 from benchserver.outlet import outlet_for
-from benchserver.report.text import PlainPrinter, RichPrinter, TextReporter, make_printer
+from benchserver.report.live import LivePrinter
+from benchserver.report.text import PlainPrinter, TextReporter, make_printer
 from benchserver.result import RunResult
 from benchserver.scenarios.baseline.lines import WORDING
+from tests.benchserver.report.snapshots import snapshot
 
 GoodSequence = Callable[..., SequenceRecord]
 GoodResult = Callable[..., RunResult]
@@ -28,14 +27,16 @@ class Recorder:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.done: list[int] = []
         self.closed = 0
 
     def write(self, line: Line) -> None:
         self.lines.append(line.text)
 
-    def progress(self, done: int) -> None:
-        self.done.append(done)
+    def show(self, now: Snapshot) -> None:
+        raise AssertionError("a reporter has no snapshots")
+
+    def paint(self) -> None:
+        raise AssertionError("nor does it paint")
 
     def close(self) -> None:
         self.closed += 1
@@ -76,7 +77,6 @@ def test_everything_is_told(good_sequence: GoodSequence, good_result: GoodResult
         "[seq=3] CHECKSUM MATCH OK",
         "[seq=3] FAILED content: bad",
     ]
-    assert printer.done == [1, 2]
     printer.lines.clear()
     reporter.finish(good_result())
     assert printer.closed == 1
@@ -95,7 +95,6 @@ def test_quiet_tells_of_a_good_run_in_one_line(
         reporter.step("seq=3", step)
     reporter.concluded(record.label, [passed(CONTENT)])
     assert printer.lines == []
-    assert printer.done == [1]
     reporter.finish(good_result())
     assert printer.lines == ["RESULT: PASS, everything asked for was proven (exit 0)"]
 
@@ -128,58 +127,22 @@ def test_plain_lines() -> None:
     printer = PlainPrinter(outlet)
     for style in (PLAIN, GOOD, BAD, FAINT):
         printer.write(Line(f"{style} line", style))
-    printer.progress(1)
+    printer.show(snapshot())
+    printer.paint()
     printer.close()
     printer.restore()
     assert outlet.drain(30) == ""
     assert stream.getvalue() == "plain line\ngood line\nbad line\nfaint line\n"
 
 
-def test_a_terminal_gets_colour_and_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    terminal = Terminal()
-    outlet = outlet_for(terminal)
-    monkeypatch.setenv("TERM", "xterm-256color")
-    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
-        monkeypatch.delenv(name, raising=False)
-    printer: Any = make_printer(2, outlet)
-    assert isinstance(printer, RichPrinter)
-    printer.write(Line("[seq=0] [bold]FAILED[/bold] :smile:", BAD))
-    printer.write(Line("x" * 300))
-    printer.progress(1)
-    printer.close()
-    printer.close()
-    assert outlet.drain(30) == ""
-    shown = terminal.getvalue()
-    # Text is shown as it is, in one line however long, without markup of its own.
-    assert "[seq=0] [bold]FAILED[/bold]" in shown
-    assert "x" * 300 in shown
-    assert "\x1b[1;31m" in shown
+def test_what_somebody_asked_for_is_told_quiet_or_not() -> None:
+    for quiet in (False, True):
+        printer = Recorder()
+        TextReporter(printer, WORDING, quiet=quiet).tell([Line("good", GOOD), Line("bad", BAD)])
+        assert printer.lines == ["good", "bad"]
 
 
-def test_a_pipe_gets_plain_lines() -> None:
-    assert isinstance(make_printer(None, outlet_for(io.StringIO())), PlainPrinter)
-
-
-def test_a_handler_of_signals_shows_the_cursor_again() -> None:
-    """The bar hides it; the handler takes no lock, and writes before what waits."""
-    terminal, other = os.openpty()
-    try:
-        with open(other, "w", closefd=False) as stream:
-            outlet = outlet_for(stream)
-            printer = make_printer(2, outlet)
-            assert isinstance(printer, RichPrinter)
-            shown = b""
-            while b"\x1b[?25l" not in shown:
-                shown += os.read(terminal, 1000)
-            printer.restore()
-            while b"\x1b[?25h" not in shown:
-                shown += os.read(terminal, 1000)
-            printer.close()
-            assert outlet.drain(30) == ""
-    finally:
-        os.close(terminal)
-        os.close(other)
+def test_which_printer_an_outlet_gets() -> None:
+    outlet = outlet_for(io.StringIO())
+    assert isinstance(make_printer(outlet, live=False), PlainPrinter)
+    assert isinstance(make_printer(outlet, live=True), LivePrinter)
