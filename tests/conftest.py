@@ -8,6 +8,7 @@ import gc
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -24,16 +25,26 @@ def pytest_configure(config: pytest.Config) -> None:
     """Give the processes that tests start the same surroundings, however the suite was started.
 
     Under nohup SIGHUP is ignored, and children inherit that: here it ends them, as on a terminal.
-    They compile our modules once, not every time.  Where PYTHONDONTWRITEBYTECODE is set, each of
-    some 500 would take 0.15 s longer for it.  What they write lies in a folder that goes with the
-    session, the source tree stays as it is.
+    Where PYTHONDONTWRITEBYTECODE is set, all of them would compile our modules again and again:
+    0.15 s for each of some 500 that tests start, and 13 s for each worker of pytest-xdist, which
+    rewrites the assertions of all tests.  So bytecode is kept where pytest keeps what it knows of
+    the runs before; the source tree stays as it is.
     """
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", None) and "PYTHONPYCACHEPREFIX" not in os.environ:
-        folder = tempfile.mkdtemp(prefix="bench-server-tests-")
-        os.environ["PYTHONPYCACHEPREFIX"] = folder
-        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+        folder = _bytecode_folder(config)
+        os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = folder
+        sys.dont_write_bytecode = False
+
+
+def _bytecode_folder(config: pytest.Config) -> str:
+    """Return the folder that stays from run to run; without pytest's own, one for this run."""
+    if config.pluginmanager.has_plugin("cacheprovider"):
+        return str(config.cache.mkdir("bytecode"))
+    folder = tempfile.mkdtemp(prefix="bench-server-tests-")
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    return folder
 
 
 def pytest_collection_finish() -> None:
