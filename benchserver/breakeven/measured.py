@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchserver.errors import UsageError, one_line, os_reason
+from benchserver.errors import UsageError, one_line
 from benchserver.geometry import Geometry
+from benchserver.jsonfile import read_json_file
 from shapespec import SpecError, parse_shape_spec, token_bytes
 
-_MAX_BYTES = 64 << 20
 _FORMAT = 1
 _BYTES_PER_GB = 1e9
 
@@ -34,7 +31,7 @@ class Measured:
 def read_run(path: str) -> Measured:
     """Return what a report has measured; UsageError if it is none of ours, or has no hit."""
     named = f"--run {one_line(path, 120) or ascii(path)}"
-    document = _document(named, path)
+    document = read_json_file(named, path)
     try:
         return _measured(path, document)
     except (KeyError, TypeError, ValueError, AttributeError, SpecError) as error:
@@ -43,21 +40,6 @@ def read_run(path: str) -> Measured:
             f"{named}: not the JSON report of a run that retrieved something ({reason}); make one "
             "with `bench-server --json PATH` or `bench-server load --json PATH`"
         ) from error
-
-
-def _document(named: str, path: str) -> Any:
-    try:
-        about = os.stat(path)
-        if not stat.S_ISREG(about.st_mode):
-            raise UsageError(f"{named}: not a file")
-        if about.st_size > _MAX_BYTES:
-            raise UsageError(f"{named}: longer than {_MAX_BYTES} bytes, so not our report")
-        with open(path, "rb") as file:
-            return json.loads(file.read(_MAX_BYTES).decode("utf-8"))
-    except OSError as error:
-        raise UsageError(f"{named}: {os_reason(error)}") from error
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{named}: not JSON: {one_line(error, 200)}") from error
 
 
 def _measured(path: str, document: Mapping[str, Any]) -> Measured:

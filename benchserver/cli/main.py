@@ -11,6 +11,7 @@ from benchserver.cli.clickoptions import with_options
 from benchserver.cli.configfile import load_config
 from benchserver.cli.eager import print_version
 from benchserver.cli.group import OneLineGroup
+from benchserver.cli.report import report
 from benchserver.cli.scenario import play, scenario_command
 from benchserver.cli.selftest import selftest
 from benchserver.cli.serve import serve
@@ -52,5 +53,5 @@ def _refuse_lost_options(ctx: click.Context, command: str) -> None:
 SCENARIOS: tuple[Command[Any], ...] = (LOAD, PING)
 """Those with a command of their own."""
 
-for command in (*map(scenario_command, SCENARIOS), serve, selftest, sweep, breakeven):
+for command in (*map(scenario_command, SCENARIOS), serve, selftest, sweep, breakeven, report):
     cli.add_command(command)

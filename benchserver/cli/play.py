@@ -47,7 +47,7 @@ def play_scenario(command: Command[Any], ctx: click.Context, options: Mapping[st
     from benchserver.report.screen import can_paint
     from benchserver.report.text import TextReporter, make_printer
 
-    with open_reports(options["json"], options["junit"], ending) as reports:
+    with open_reports(options, ending) as reports:
         recorder = _recorder() if reports.wanted else None
         output = Output(ending, to_stderr=reports.take_stdout)
         live = output.outlet.isatty() and can_paint(os.environ)

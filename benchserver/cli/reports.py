@@ -2,21 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from itertools import combinations
+from typing import Any
 
 from benchserver.ending import Ending
 from benchserver.errors import UsageError
+from benchserver.page.drawing import require_drawing
 from benchserver.report.destinations import (
     Report,
     deliver,
     fail,
     names_stdout,
+    open_appended,
     open_destination,
     same_destination,
 )
-from benchserver.report.files import json_bytes, junit_document
+from benchserver.report.files import json_bytes, junit_document, result_document
+from benchserver.report.hdr import hdr_log
+from benchserver.report.summary import summary_markdown
 from benchserver.result import RunResult
+
+
+def _page(result: RunResult) -> bytes:
+    # Loaded here: it draws, and no other report needs that.
+    from benchserver.page.run import html_report
+
+    return html_report(result_document(result))
+
+
+CONTENTS: Mapping[str, Callable[[RunResult], bytes]] = {
+    "--json": json_bytes,
+    "--junit": junit_document,
+    "--html": _page,
+    "--summary": summary_markdown,
+    "--hdr": hdr_log,
+}
+"""What each option writes."""
 
 
 class Reports:
@@ -43,20 +66,24 @@ class Reports:
 
 
 @contextmanager
-def open_reports(
-    json_path: str | None, junit_path: str | None, ending: Ending
-) -> Iterator[Reports]:
+def open_reports(options: Mapping[str, Any], ending: Ending) -> Iterator[Reports]:
     """Open what was asked for; UsageError if one of them cannot be written."""
-    both = json_path is not None and junit_path is not None
-    if both and same_destination(json_path or "", junit_path or ""):
-        raise UsageError(f"--json and --junit both name {json_path}")
-    asked = (("--json", json_path, json_bytes), ("--junit", junit_path, junit_document))
+    asked = [
+        (option, path, content)
+        for option, content in CONTENTS.items()
+        if (path := options[option.removeprefix("--")]) is not None
+    ]
+    for (option, path, _), (other, place, _) in combinations(asked, 2):
+        if same_destination(path, place):
+            raise UsageError(f"{option} and {other} both name {path}")
     with ExitStack() as opened:
         reports: list[Report] = []
         for option, path, content in asked:
-            if path is not None:
-                destination = open_destination(option, path, ending.seconds_left)
-                opened.callback(destination.close)
-                reports.append((destination, content))
-        paths = [path for _, path, _ in asked if path is not None]
+            if option == "--html":
+                require_drawing("--html")
+            open_one = open_appended if option == "--summary" else open_destination
+            destination = open_one(option, path, ending.seconds_left)
+            opened.callback(destination.close)
+            reports.append((destination, content))
+        paths = [path for _, path, _ in asked]
         yield Reports(reports, take_stdout=any(map(names_stdout, paths)))

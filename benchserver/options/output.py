@@ -24,6 +24,24 @@ OUTPUT = Table(
             replay=_OUTPUT,
         ),
         Option(
+            name="--html",
+            kind=Text("PATH"),
+            help="Write a page for people, one file with all charts; needs bench-server[report].",
+            replay=_OUTPUT,
+        ),
+        Option(
+            name="--summary",
+            kind=Text("PATH"),
+            help="Append a summary in markdown, for $GITHUB_STEP_SUMMARY.",
+            replay=_OUTPUT,
+        ),
+        Option(
+            name="--hdr",
+            kind=Text("PATH"),
+            help="Write the histograms of all series as an HdrHistogram log, for its tools.",
+            replay=_OUTPUT,
+        ),
+        Option(
             name="--quiet",
             kind=Flag(),
             help="Print failures and the result only.",

@@ -184,6 +184,53 @@ def fail(result: RunResult, reports: Iterable[Report], trouble: str) -> None:
     _write_again(result, reports)
 
 
+class AppendedFile:
+    """A file that others write to as well: a report is put behind what is there.
+
+    Written again, it takes the place of what this wrote before, unless others wrote behind it.
+    """
+
+    rewritable = True
+
+    def __init__(self, option: str, path: str) -> None:
+        """Look whether it can be written; UsageError if not."""
+        self._path = path
+        self._wrote: tuple[int, int] | None = None
+        """Where it began and ended, the last time."""
+        there = os.path.exists(path)
+        reason = "" if there else _why_no_file_in(Path(path).parent)
+        if reason or (there and not os.access(path, os.W_OK)):
+            reason = reason or "it may not be written"
+            raise UsageError(f"{option} {one_line(path, 120)}: {reason}")
+
+    def write(self, content: bytes) -> None:
+        """Write the report behind what is there."""
+        try:
+            with open(self._path, "ab") as file:
+                end = os.fstat(file.fileno()).st_size
+                if self._wrote is not None and self._wrote[1] == end:
+                    end = self._wrote[0]
+                    file.truncate(end)
+                self._wrote = (end, end + len(content))
+                file.write(content)
+        except OSError as error:
+            raise _cannot_write(self._path, os_reason(error)) from error
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def open_appended(option: str, path: str, seconds_left: SecondsLeft) -> Destination:
+    """As `open_destination`, but a file keeps what it has."""
+    try:
+        regular = _descriptor_in(path) < 0 and stat.S_ISREG(_kind_of(path))
+    except (OSError, ValueError):
+        regular = False
+    if regular:
+        return AppendedFile(option, path)
+    return open_destination(option, path, seconds_left)
+
+
 def _write_again(result: RunResult, reports: Iterable[Report]) -> None:
     for report in reports:
         if report[0].rewritable:

@@ -111,6 +111,11 @@ class LatencySeries:
             censored=self._censored,
         )
 
+    def encoded(self) -> bytes:
+        """Return the histogram in the form V2 of HdrHistogram, compressed, base64; in us."""
+        found: bytes = self._histogram.encode()
+        return found
+
     def _percentiles_ms(self) -> dict[float, float]:
         """Return the percentiles: the least latency that so many did not exceed.
 

@@ -38,7 +38,10 @@ _SERVER_KEYS = ("command", "url", "rpc-url")
 NO_HTTP = "no-http"
 """The option of a load whose server has no HTTP API."""
 
-OURS = ("json", "junit", "quiet", "config", "version", "embedded", "rpc-url", "url")
+OURS = (
+    *("json", "junit", "html", "summary", "hdr", "quiet", "config", "version"),
+    *("embedded", "rpc-url", "url"),
+)
 """Options of a load that the sweep gives itself."""
 
 

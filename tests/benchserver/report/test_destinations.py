@@ -19,6 +19,7 @@ from benchserver.report.destinations import (
     deliver,
     fail,
     names_stdout,
+    open_appended,
     open_destination,
     same_destination,
 )
@@ -232,3 +233,33 @@ def test_what_happens_after_the_reports_is_told_in_them(
     assert json.loads(path.read_bytes())["exit_code"] == 0
     fail(result, reports, "cannot write to standard output: No space left on device")
     assert json.loads(path.read_bytes())["exit_code"] == result.exit_code == 1
+
+
+def test_a_summary_is_put_behind_what_is_there_and_replaces_itself_alone(tmp_path: Path) -> None:
+    path = tmp_path / "summary.md"
+    path.write_bytes(b"of an earlier step\n")
+    destination = open_appended("--summary", str(path), all_of_them)
+    destination.write(b"PASS\n")
+    assert path.read_bytes() == b"of an earlier step\nPASS\n"
+    destination.write(b"FAIL, after all\n")
+    assert path.read_bytes() == b"of an earlier step\nFAIL, after all\n"
+    with path.open("ab") as other:
+        other.write(b"of another\n")
+    destination.write(b"once more\n")
+    assert path.read_bytes().endswith(b"FAIL, after all\nof another\nonce more\n")
+    destination.close()
+
+
+def test_a_summary_that_cannot_be_written_is_wrong_usage_and_makes_no_file(tmp_path: Path) -> None:
+    open_appended("--summary", str(tmp_path / "new.md"), all_of_them).close()
+    assert not list(tmp_path.iterdir())
+    for bad in (tmp_path / "no" / "a.md", tmp_path, "a\0b", ""):
+        with pytest.raises(UsageError, match="--summary"):
+            open_appended("--summary", str(bad), all_of_them)
+
+
+def test_a_summary_that_can_be_written_no_more_says_so(tmp_path: Path) -> None:
+    destination = open_appended("--summary", str(tmp_path / "a.md"), all_of_them)
+    (tmp_path / "a.md").mkdir()
+    with pytest.raises(FatalError, match="cannot write the report"):
+        destination.write(b"PASS")
