@@ -11,8 +11,8 @@ import pytest
 
 from tests import acceptance
 from tests.mitm.bench import assert_clean, assert_proven, await_bench, run_bench, start_bench
+from tests.mitm.forkedserver import forked_server
 from tests.mitm.running import Urls
-from tests.mitm.servers import embedded_server
 from tests.room import NoRoomError, make_room, stored_bytes
 
 SEQUENCES = 5
@@ -22,13 +22,13 @@ ENGINE = (CASES["float16"][0], "--transfer-mode", "engine_driven", "--require-tr
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Urls]:
-    with embedded_server() as running:
+    with forked_server() as running:
         yield running.urls
 
 
 @pytest.fixture(scope="module")
 def pooled_server() -> Iterator[Urls]:
-    with embedded_server("--shm-name", f"baseline{os.getpid()}") as running:
+    with forked_server("--shm-name", f"baseline{os.getpid()}") as running:
         yield running.urls
 
 
@@ -76,7 +76,7 @@ def test_sequences_at_once_engine_driven(pooled_server: Urls, tmp_path: Path) ->
 def test_of_sequences_at_once_the_one_that_is_spoilt_fails(
     fault: str, check: str, tmp_path: Path
 ) -> None:
-    with embedded_server("--fault", fault) as running:
+    with forked_server("--fault", fault) as running:
         options = acceptance.options_of(CASES["tp2"], 12)
         options += ["--concurrency", "4", "--visible-within", "0.5"]
         options += ["--partial-retrieve-every", "0"]
@@ -137,7 +137,7 @@ def test_same_seed_twice_fails(server: Urls, tmp_path: Path) -> None:
 
 
 def test_wrong_mode_names_the_server_flag(tmp_path: Path) -> None:
-    with embedded_server("--supported-transfer-mode", "lmcache_driven") as running:
+    with forked_server("--supported-transfer-mode", "lmcache_driven") as running:
         acceptance.check_wrong_mode(running.urls, CASES["float16"], tmp_path)
 
 
@@ -159,7 +159,7 @@ def test_room_is_made_on_a_server_that_runs(server: Urls, tmp_path: Path) -> Non
 
 def test_a_chunk_larger_than_the_default_number_of_tokens(tmp_path: Path) -> None:
     spec = ("--kvcache-shape-spec", "(2,160,16,1,8):uint8:1")
-    with embedded_server("--chunk-size", "1024") as running:
+    with forked_server("--chunk-size", "1024") as running:
         ended = run_bench(running.urls, [*spec, "--end", "1"], tmp_path / "r.json")
         asked = run_bench(running.urls, [*spec, "--num-tokens", "512"], tmp_path / "x.json")
     assert_proven(ended, 1)

@@ -14,8 +14,8 @@ import pytest
 from tests.mitm.bench import assert_caught, options_for, run_bench
 from tests.mitm.fault import HANDLE, INLINE, SHM
 from tests.mitm.faults import FAULTS
+from tests.mitm.forkedserver import forked_server
 from tests.mitm.running import Urls, running_proxy
-from tests.mitm.servers import embedded_server
 
 HANDLE_FAULTS = (
     "pass_through",
@@ -46,13 +46,13 @@ INLINE_FAULTS = ("inline_garbled", "inline_flip")
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Urls]:
-    with embedded_server() as running:
+    with forked_server() as running:
         yield running.urls
 
 
 @pytest.fixture(scope="module")
 def pooled_server() -> Iterator[Urls]:
-    with embedded_server("--shm-name", f"faults{os.getpid()}") as running:
+    with forked_server("--shm-name", f"faults{os.getpid()}") as running:
         yield running.urls
 
 
@@ -82,7 +82,7 @@ def test_inline_fault(name: str, server: Urls, tmp_path: Path) -> None:
 def test_killed_server(tmp_path: Path) -> None:
     fault = FAULTS["kill_server"]
     with (
-        embedded_server() as running,
+        forked_server() as running,
         running_proxy(fault, running.urls, kill=running.kill) as urls,
     ):
         ended = run_bench(urls, options_for(fault), tmp_path / "report.json")

@@ -12,8 +12,8 @@ import pytest
 
 from tests import acceptance
 from tests.mitm.bench import Ended, assert_clean, assert_proven, run_bench
+from tests.mitm.forkedserver import forked_server
 from tests.mitm.running import Urls
-from tests.mitm.servers import embedded_server
 from tests.tlsstage import OPENSSL, Certificate, make_certificate, tls_before
 
 pytestmark = pytest.mark.skipif(OPENSSL is None, reason="no openssl to make a certificate with")
@@ -37,7 +37,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     folder = tmp_path_factory.mktemp("tls")
     certificate, token_file = make_certificate(folder, "DNS:localhost"), folder / "token"
     token_file.write_text(f"{TOKEN}\n")
-    with embedded_server("--http-token-file", str(token_file)) as running:
+    with forked_server("--http-token-file", str(token_file)) as running:
         port = urlsplit(running.urls.http_url).port
         assert port is not None
         with tls_before(port, certificate) as front:

@@ -9,8 +9,8 @@ import pytest
 from benchserver.check.verdict import Verdict
 from benchserver.options.engine import TransferChoice
 from tests.benchserver.stage.runs import MakeConfig
+from tests.mitm.forkedserver import forked_server
 from tests.mitm.running import Urls
-from tests.mitm.servers import embedded_server
 from tests.partialhits import HITS, SPEC, SPEC_MLA, play_partial_hits
 
 pytestmark = pytest.mark.usefixtures("leak_free")
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("leak_free")
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Urls]:
-    with embedded_server() as running:
+    with forked_server() as running:
         yield running.urls
 
 

@@ -12,8 +12,8 @@ from benchserver.refserver.config import spoken_releases
 from protocol.dialects import dialect_of
 from tests import acceptance
 from tests.mitm.bench import assert_clean, assert_proven, await_bench, run_bench, start_bench
+from tests.mitm.forkedserver import forked_server
 from tests.mitm.running import Urls
-from tests.mitm.servers import embedded_server
 from tests.oddpeers import ODD_PEERS, closed
 from tests.real.serverprocess import held_port
 
@@ -40,7 +40,7 @@ def servers() -> Iterator[Mapping[str, Urls]]:
     """Run one server of every release."""
     with ExitStack() as running:
         yield {
-            release: running.enter_context(embedded_server("--as", release)).urls
+            release: running.enter_context(forked_server("--as", release)).urls
             for release in RELEASES
         }
 
@@ -91,12 +91,12 @@ def test_a_server_that_another_release_replaces(tmp_path: Path) -> None:
     options = acceptance.options_of((SPEC,), 1)
     with held_port() as rpc, held_port() as http:
         ports = ("--port", str(rpc), "--http-port", str(http))
-        with embedded_server("--as", first, *ports) as server:
+        with forked_server("--as", first, *ports) as server:
             ended = run_bench(server.urls, options, tmp_path / "first.json")
             assert_proven(ended, 1)
             assert said_release(first) in ended.stdout
             server.kill()
-            with embedded_server("--as", second, *ports) as other:
+            with forked_server("--as", second, *ports) as other:
                 assert other.urls == server.urls
                 ended = run_bench(other.urls, options, tmp_path / "second.json")
                 assert_proven(ended, 1)

@@ -14,9 +14,10 @@ import pytest
 from benchserver.embedded import own_environment
 from benchserver.load.workloads.parse import NAMES
 from tests.benchserver.load.workloads.bound import TRACE
-from tests.mitm.bench import ROOT, WITHIN_S
+from tests.mitm.bench import WITHIN_S
+from tests.mitm.forked import ROOT
+from tests.mitm.forkedserver import forked_server
 from tests.mitm.running import Urls
-from tests.mitm.servers import embedded_server
 
 REQUESTS = 12
 
@@ -33,7 +34,7 @@ WORKLOADS = {
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Urls]:
-    with embedded_server() as running:
+    with forked_server() as running:
         yield running.urls
 
 

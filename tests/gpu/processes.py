@@ -20,7 +20,8 @@ from typing import Any
 
 from benchserver.embedded import own_environment
 from benchserver.kv.gpu.requirements import device_count
-from tests.mitm.bench import ROOT, Ended, await_bench
+from tests.mitm.bench import Ended, await_bench
+from tests.mitm.forked import ROOT
 from tests.mitm.running import Urls
 
 ASK_WITHIN_S = 90.0

@@ -31,7 +31,8 @@ from tests.gpu.processes import (
     start_gpu_bench,
     used_mib,
 )
-from tests.mitm.bench import ROOT, Ended, assert_clean, assert_proven, await_bench
+from tests.mitm.bench import Ended, assert_clean, assert_proven, await_bench
+from tests.mitm.forked import ROOT
 from tests.mitm.running import Urls
 from tests.mitm.servers import Server, embedded_server
 

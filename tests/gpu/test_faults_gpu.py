@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from benchserver.embedded import own_environment
-from tests.mitm.bench import ROOT
+from tests.mitm.forked import ROOT
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(240)]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,10 +12,10 @@ from typing import Any
 
 from benchserver.embedded import own_environment
 from tests.mitm.fault import Fault
+from tests.mitm.forked import Forked, start
 from tests.mitm.memory import SHM_DIR
 from tests.mitm.running import Urls
 
-ROOT = Path(__file__).resolve().parents[2]
 SMALL_SPEC = "(2,96,16,2,8):float16:3"
 WITHIN_S = 60.0
 
@@ -47,23 +46,19 @@ class Ended:
         )
 
 
-def start_bench(server: Urls, options: Sequence[str], report: Path) -> subprocess.Popen[str]:
+def start_bench(server: Urls, options: Sequence[str], report: Path) -> Forked:
     """Start a CPU run against the server."""
-    command = [sys.executable, "-m", "benchserver", "--mode", "cpu", "--rpc-url", server.rpc_url]
-    command += ["--url", server.http_url, "--json", str(report), *options]
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
+    urls = ("--rpc-url", server.rpc_url, "--url", server.http_url)
+    return start(
+        *("--mode", "cpu", *urls, "--json", str(report), *options),
+        variables=own_environment(),
         stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        env=own_environment(),
-        start_new_session=True,
     )
 
 
-def await_bench(process: subprocess.Popen[str], report: Path, within_s: float = WITHIN_S) -> Ended:
+def await_bench(
+    process: Forked | subprocess.Popen[str], report: Path, within_s: float = WITHIN_S
+) -> Ended:
     """Wait for a started bench; kill it if it takes too long."""
     started = time.monotonic()
     timed_out = False
@@ -79,7 +74,7 @@ def await_bench(process: subprocess.Popen[str], report: Path, within_s: float = 
             process.wait()
     return Ended(
         pid=process.pid,
-        exit_code=process.returncode,
+        exit_code=process.wait(),
         stdout=stdout,
         stderr=stderr,
         report=json.loads(report.read_bytes()) if report.exists() else {},

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from benchserver.embedded import Patience, running_server
-from tests.mitm.bench import ROOT
+from tests.mitm.forked import ROOT
 from tests.mitm.running import Urls
 from tests.real import serverprocess
 from tests.real.serverprocess import STOP_WITHIN_S

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from benchserver.embedded import own_environment
-from tests.mitm.bench import ROOT, SMALL_SPEC, assert_proven, run_bench
-from tests.mitm.servers import Server, embedded_server
+from tests.mitm.bench import SMALL_SPEC, assert_proven, run_bench
+from tests.mitm.forked import ROOT
+from tests.mitm.forkedserver import ForkedServer, forked_server
 from tests.mooncake.master import Master, running_master
 from tests.real.serverprocess import free_ports
 
@@ -33,14 +34,14 @@ def master(tmp_path: Path) -> Iterator[Master]:
         yield running
 
 
-def bench(server: Server, folder: Path, *options: str) -> None:
+def bench(server: ForkedServer, folder: Path, *options: str) -> None:
     """Run the baseline; print what it says, and fail unless all was proven."""
     ended = run_bench(server.urls, (*SEEDED, *options), folder / "report.json")
     print(f"$ bench-server {' '.join((*SEEDED, *options))}\n{ended.stdout}")
     assert_proven(ended, SEQUENCES)
 
 
-def clear_l1(server: Server) -> None:
+def clear_l1(server: ForkedServer) -> None:
     request = urllib.request.Request(
         f"{server.urls.http_url}/cache/clear",
         data=b'{"force": true}',
@@ -54,28 +55,28 @@ def clear_l1(server: Server) -> None:
 @pytest.mark.parametrize("mode", ["lmcache_driven", "engine_driven"])
 def test_the_store_answers_what_l1_has_lost(master: Master, tmp_path: Path, mode: str) -> None:
     options = ("--transfer-mode", mode, "--tp-size", "2")
-    with embedded_server("--l2", master.url()) as server:
+    with forked_server("--l2", master.url()) as server:
         bench(server, tmp_path, *options)
         clear_l1(server)
         bench(server, tmp_path, *options, "--expect-warm")
 
 
 def test_another_server_finds_what_one_stored(master: Master, tmp_path: Path) -> None:
-    with embedded_server("--l2", master.url()) as server:
+    with forked_server("--l2", master.url()) as server:
         bench(server, tmp_path)
-        with embedded_server("--l2", master.url(segment_gb=0)) as other:
+        with forked_server("--l2", master.url(segment_gb=0)) as other:
             bench(other, tmp_path, "--expect-warm")
 
 
 def test_a_server_finds_its_chunks_after_a_restart(master: Master, tmp_path: Path) -> None:
     """Where another client's segment holds them; a server's own goes with it."""
-    with embedded_server("--l2", master.url()):
-        with embedded_server("--l2", master.url(segment_gb=0)) as server:
+    with forked_server("--l2", master.url()):
+        with forked_server("--l2", master.url(segment_gb=0)) as server:
             bench(server, tmp_path)
-        with embedded_server("--l2", master.url(segment_gb=0)) as server:
+        with forked_server("--l2", master.url(segment_gb=0)) as server:
             bench(server, tmp_path, "--expect-warm")
             server.kill()
-        with embedded_server("--l2", master.url(segment_gb=0)) as server:
+        with forked_server("--l2", master.url(segment_gb=0)) as server:
             bench(server, tmp_path, "--expect-warm")
 
 

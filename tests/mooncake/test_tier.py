@@ -31,7 +31,7 @@ from tests.benchserver.refserver.tiers.conformance import (
     key,
     put,
 )
-from tests.mitm.bench import ROOT
+from tests.mitm.forked import ROOT
 from tests.mooncake.master import Master, running_master
 
 pytestmark = [pytest.mark.mooncake, pytest.mark.usefixtures("leak_free")]

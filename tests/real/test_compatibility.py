@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from protocol.dialects import V055, V056, dialect_of
-from tests.mitm.servers import embedded_server
+from tests.mitm.forkedserver import forked_server
 from tests.real import compatibility
 from tests.real.compatibility import (
     DOCUMENT,
@@ -108,14 +108,14 @@ def test_a_cell_passes_only_if_all_is_proven(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compatibility, "SEQUENCES", 1)
-    with embedded_server() as server:
+    with forked_server() as server:
         check_cell(server.urls, MLA_TP2, V056, tmp_path)
         with pytest.raises(AssertionError, match=r"spoken to as 0\.5\.6"):
             check_cell(server.urls, MLA_TP2, V055, tmp_path)
         with pytest.raises(AssertionError, match="--require-transport shm, but"):
             check_cell(server.urls, Cell(mode=SHM, shape=SHAPES[0]), V056, tmp_path)
     with (
-        embedded_server("--fault", "flip_byte:rank=0") as server,
+        forked_server("--fault", "flip_byte:rank=0") as server,
         pytest.raises(AssertionError, match=r"bad checks .*content"),
     ):
         check_cell(server.urls, CELLS[0], V056, tmp_path)

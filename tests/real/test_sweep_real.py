@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchserver.embedded import own_environment
-from tests.mitm.bench import ROOT
+from tests.mitm.forked import ROOT
 from tests.real.conftest import Environment
 from tests.real.serverprocess import server_command
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchserver.embedded import own_environment
-from tests.mitm.bench import ROOT
+from tests.mitm.forked import ROOT
 from tests.mitm.memory import SHM_DIR
 
 WITHIN_S = 100.0

@@ -16,7 +16,7 @@ from benchserver.cli.main import cli
 from benchserver.embedded import own_environment
 from tests.benchserver.cli.commandline import assert_one_line, invoke
 from tests.benchserver.sweep.processes import all_gone
-from tests.mitm.bench import ROOT
+from tests.mitm.forked import ROOT
 
 WITHIN_S = 300.0
 END_S = 8.0

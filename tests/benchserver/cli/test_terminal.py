@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 
 from benchserver.embedded import own_environment
-from tests.mitm.bench import ROOT
+from tests.mitm.forked import ROOT
+from tests.mitm.forkedserver import forked_server
 from tests.mitm.running import Urls
-from tests.mitm.servers import embedded_server
 from tests.terminal import Terminal
 
 _WITHIN_S = 60.0
@@ -100,7 +100,7 @@ def has(text: str) -> Callable[[list[str]], bool]:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Urls]:
-    with embedded_server() as running:
+    with forked_server() as running:
         yield running.urls
 
 

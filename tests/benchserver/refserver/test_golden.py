@@ -27,7 +27,7 @@ from protocol import codec
 from protocol.dialect import Dialect
 from protocol.dialects import V056, dialect_of
 from protocol.ops import Op
-from tests.mitm.servers import embedded_server
+from tests.mitm.forkedserver import forked_server
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 REPLY_WITHIN_MS = 10_000
@@ -186,7 +186,7 @@ def replay(rpc_url: str, name: str) -> None:
 @pytest.fixture(scope="module")
 def plain_server() -> Iterator[str]:
     """A server without a pool: engine-driven chunks travel inline."""
-    with embedded_server() as server:
+    with forked_server() as server:
         yield server.urls.rpc_url
 
 
@@ -200,7 +200,7 @@ def test_it_answers_as_recorded(plain_server: str, name: str) -> None:
 
 
 def test_it_answers_as_recorded_over_its_pool() -> None:
-    with embedded_server("--shm-name", f"bsg{os.getpid()}") as server:
+    with forked_server("--shm-name", f"bsg{os.getpid()}") as server:
         for name in POOLED:
             replay(server.urls.rpc_url, name)
 
@@ -208,7 +208,7 @@ def test_it_answers_as_recorded_over_its_pool() -> None:
 @pytest.mark.parametrize(("name", "release"), OTHERS.items())
 def test_it_answers_as_another_release_did(name: str, release: str) -> None:
     pool = ("--shm-name", f"bsg{os.getpid()}") if kind_of(name) == "shm" else ()
-    with embedded_server("--as", release, *pool) as server:
+    with forked_server("--as", release, *pool) as server:
         replay(server.urls.rpc_url, name)
 
 

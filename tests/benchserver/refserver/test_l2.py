@@ -14,12 +14,12 @@ from benchserver.refserver.tiers.config import FsConfig
 from benchserver.refserver.tiers.fs.objectfile import NewFile, write_object
 from benchserver.refserver.tiers.fs.tier import FsTier
 from tests.mitm.bench import SMALL_SPEC, run_bench
-from tests.mitm.servers import Server, embedded_server
+from tests.mitm.forkedserver import ForkedServer, forked_server
 
 SEEDED = ("--kvcache-shape-spec", SMALL_SPEC, "--end", "4", "--interval", "0", "--seed", "11")
 
 
-def clear_l1(server: Server) -> None:
+def clear_l1(server: ForkedServer) -> None:
     request = urllib.request.Request(
         f"{server.urls.http_url}/cache/clear",
         data=b'{"force": true}',
@@ -30,7 +30,7 @@ def clear_l1(server: Server) -> None:
         assert answer.status == 200
 
 
-def bench(server: Server, folder: Path, *options: str) -> int:
+def bench(server: ForkedServer, folder: Path, *options: str) -> int:
     ended = run_bench(server.urls, (*SEEDED, *options), folder / "report.json")
     assert not ended.timed_out, ended.explain()
     return ended.exit_code
@@ -39,14 +39,14 @@ def bench(server: Server, folder: Path, *options: str) -> int:
 @pytest.mark.parametrize("mode", ["lmcache_driven", "engine_driven"])
 def test_l2_answers_what_l1_has_lost(tmp_path: Path, mode: str) -> None:
     options = ("--transfer-mode", mode, "--tp-size", "2")
-    with embedded_server("--l2", "mock://1/?peeking_latency=0.1") as server:
+    with forked_server("--l2", "mock://1/?peeking_latency=0.1") as server:
         assert bench(server, tmp_path, *options) == 0
         clear_l1(server)
         assert bench(server, tmp_path, *options, "--expect-warm") == 0
 
 
 def test_without_l2_it_is_lost(tmp_path: Path) -> None:
-    with embedded_server() as server:
+    with forked_server() as server:
         assert bench(server, tmp_path) == 0
         clear_l1(server)
         assert bench(server, tmp_path, "--expect-warm") == 1
@@ -55,17 +55,17 @@ def test_without_l2_it_is_lost(tmp_path: Path) -> None:
 def test_a_directory_outlives_kill_minus_nine(tmp_path: Path) -> None:
     tier = tmp_path / "tier"
     tier.mkdir()
-    with embedded_server("--l2", f"fs://{tier}") as server:
+    with forked_server("--l2", f"fs://{tier}") as server:
         assert bench(server, tmp_path) == 0
         server.kill()
-    with embedded_server("--l2", f"fs://{tier}") as server:
+    with forked_server("--l2", f"fs://{tier}") as server:
         assert bench(server, tmp_path, "--expect-warm") == 0
 
 
 def test_a_flipped_bit_on_disk_is_a_miss_never_data(tmp_path: Path) -> None:
     tier = tmp_path / "tier"
     tier.mkdir()
-    with embedded_server("--l2", f"fs://{tier}") as server:
+    with forked_server("--l2", f"fs://{tier}") as server:
         assert bench(server, tmp_path) == 0
     victim = max(
         (path for path in tier.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size
@@ -73,7 +73,7 @@ def test_a_flipped_bit_on_disk_is_a_miss_never_data(tmp_path: Path) -> None:
     content = bytearray(victim.read_bytes())
     content[-1] ^= 1
     victim.write_bytes(content)
-    with embedded_server("--l2", f"fs://{tier}") as server:
+    with forked_server("--l2", f"fs://{tier}") as server:
         ended = run_bench(server.urls, (*SEEDED, "--expect-warm"), tmp_path / "report.json")
     assert ended.exit_code == 1, ended.explain()
     assert "cold_lookup" in ended.bad_checks
@@ -88,21 +88,21 @@ SMALL_L1 = ("--l1-size-gb", "0.00025")
 def test_chunks_of_two_groups_come_back_from_l2(tmp_path: Path) -> None:
     options = ("--kvcache-shape-spec", TWO_GROUPS, "--tp-size", "2")
     tier = tmp_path / "tier"
-    with embedded_server("--l2", f"fs://{tier}") as server:
+    with forked_server("--l2", f"fs://{tier}") as server:
         assert bench(server, tmp_path, *options) == 0
         clear_l1(server)
         assert bench(server, tmp_path, *options, "--expect-warm") == 0
     sizes = {path.stat().st_size for path in tier.rglob("objects-v1/*/*")}
     assert len(sizes) == 2
-    with embedded_server("--l2", f"fs://{tier}") as server:
+    with forked_server("--l2", f"fs://{tier}") as server:
         assert bench(server, tmp_path, *options, "--expect-warm") == 0
 
 
 def test_what_a_small_l1_evicts_is_lost_without_l2_and_found_with_it(tmp_path: Path) -> None:
-    with embedded_server(*SMALL_L1) as server:
+    with forked_server(*SMALL_L1) as server:
         assert bench(server, tmp_path) == 0
         assert bench(server, tmp_path, "--expect-warm") == 1
-    with embedded_server(*SMALL_L1, "--l2", "mock://1/", "--l2-write", "evict") as server:
+    with forked_server(*SMALL_L1, "--l2", "mock://1/", "--l2-write", "evict") as server:
         assert bench(server, tmp_path) == 0
         assert bench(server, tmp_path, "--expect-warm") == 0
 
@@ -110,14 +110,14 @@ def test_what_a_small_l1_evicts_is_lost_without_l2_and_found_with_it(tmp_path: P
 def test_written_as_evicted_a_directory_outlives_a_stop_and_no_kill(tmp_path: Path) -> None:
     tier = tmp_path / "tier"
     options = ("--l2", f"fs://{tier}", "--l2-write", "evict")
-    with embedded_server(*options) as server:
+    with forked_server(*options) as server:
         assert bench(server, tmp_path) == 0
         assert not list(tier.rglob("objects-v1/*/*"))
         server.kill()
-    with embedded_server(*options) as server:
+    with forked_server(*options) as server:
         assert bench(server, tmp_path, "--expect-warm") == 1
         assert bench(server, tmp_path) == 0
-    with embedded_server(*options) as server:
+    with forked_server(*options) as server:
         assert bench(server, tmp_path, "--expect-warm") == 0
 
 
@@ -125,7 +125,7 @@ def test_written_as_evicted_a_directory_outlives_a_stop_and_no_kill(tmp_path: Pa
 async def test_a_file_from_before_groups_is_no_hit_and_goes_first(tmp_path: Path) -> None:
     """Keys had no group then: such a file is sound, and no object's of today."""
     tier = tmp_path / "tier"
-    with embedded_server("--l2", f"fs://{tier}"):
+    with forked_server("--l2", f"fs://{tier}"):
         pass
     old = b"".join(
         len(part).to_bytes(4, "big") + part for part in (bytes(32), b"m", b"1", b"0", b"")

@@ -11,13 +11,13 @@ from benchserver.client.zmq import ZmqConnection
 from protocol.messages import Reply, TransferResult
 from protocol.ops import Op
 from tests.benchserver.stage.runs import EVENT, Machine, MakeConfig, RunMaker
+from tests.mitm.forkedserver import forked_server
 from tests.mitm.running import Urls
-from tests.mitm.servers import embedded_server
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Urls]:
-    with embedded_server() as running:
+    with forked_server() as running:
         yield running.urls
 
 

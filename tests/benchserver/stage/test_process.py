@@ -20,9 +20,10 @@ import pytest
 
 from benchserver.embedded import own_environment
 from benchserver.shmnames import SHM_DIR
-from tests.mitm.bench import ROOT, processes_of_session
+from tests.mitm.bench import processes_of_session
+from tests.mitm.forked import ROOT
+from tests.mitm.forkedserver import forked_server
 from tests.mitm.running import Urls
-from tests.mitm.servers import embedded_server
 
 WITHIN_S = 3.0
 """What users are promised."""
@@ -145,7 +146,7 @@ def report(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Urls]:
-    with embedded_server() as running:
+    with forked_server() as running:
         yield running.urls
 
 

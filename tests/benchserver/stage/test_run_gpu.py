@@ -31,7 +31,7 @@ from tests.benchserver.stage.runs import (
     RunMaker,
     UnnamedPool,
 )
-from tests.mitm.servers import embedded_server
+from tests.mitm.forkedserver import forked_server
 
 pytestmark = pytest.mark.usefixtures("leak_free")
 
@@ -151,7 +151,7 @@ async def test_a_registration_without_an_answer_says_what_a_server_needs(
 async def test_older_releases_are_refused_before_anything_is_allocated(
     make_config: MakeConfig, machine: Machine
 ) -> None:
-    with embedded_server("--as", "0.5.5", "--supported-transfer-mode", "lmcache_driven") as old:
+    with forked_server("--as", "0.5.5", "--supported-transfer-mode", "lmcache_driven") as old:
         result = await RunMaker(old.urls, make_config)(701, machine).one.execute()
     (text,) = result.ledger.tallies[RUN].texts
     assert text.startswith("release 0.5.5 takes CUDA memory described in a pickle")
