@@ -21,6 +21,7 @@ from benchserver.scenarios.baseline.command import COMMAND as BASELINE
 from benchserver.scenarios.command import Command
 from benchserver.scenarios.load.command import COMMAND as LOAD
 from benchserver.scenarios.ping.command import COMMAND as PING
+from benchserver.scenarios.soak.command import COMMAND as SOAK
 
 
 @click.group(
@@ -50,7 +51,7 @@ def _refuse_lost_options(ctx: click.Context, command: str) -> None:
             )
 
 
-SCENARIOS: tuple[Command[Any], ...] = (LOAD, PING)
+SCENARIOS: tuple[Command[Any], ...] = (LOAD, SOAK, PING)
 """Those with a command of their own."""
 
 for command in (*map(scenario_command, SCENARIOS), serve, selftest, sweep, breakeven, report):

@@ -14,6 +14,7 @@ import click
 from benchserver.cli.asked import build_config, overridden
 from benchserver.cli.environment import from_environment
 from benchserver.cli.output import Output
+from benchserver.clock import RealClock
 from benchserver.config.run import RunConfig
 from benchserver.ending import Ending
 from benchserver.errors import FatalError
@@ -23,6 +24,7 @@ from benchserver.scenarios.command import Command
 from shapespec import ShapeSpec, parse_shape_spec, pool_bytes
 
 if TYPE_CHECKING:
+    from benchserver.cli.intervals import Intervals
     from benchserver.cli.record import Recorder
     from benchserver.cli.reports import Reports
     from benchserver.embedded import EmbeddedServer
@@ -42,12 +44,13 @@ def play_scenario(command: Command[Any], ctx: click.Context, options: Mapping[st
     config = build_config(command, ctx, options)
     ending = ctx.ensure_object(Ending)
 
-    from benchserver.cli.reports import open_reports
+    from benchserver.cli.intervals import open_intervals
+    from benchserver.cli.reports import CONTENTS, open_reports
     from benchserver.cli.watching import watchers_of
     from benchserver.report.screen import can_paint
     from benchserver.report.text import TextReporter, make_printer
 
-    with open_reports(options, ending) as reports:
+    with open_reports(options, ending) as reports, open_intervals(options, CONTENTS) as intervals:
         recorder = _recorder() if reports.wanted else None
         output = Output(ending, to_stderr=reports.take_stdout)
         live = output.outlet.isatty() and can_paint(os.environ)
@@ -59,7 +62,8 @@ def play_scenario(command: Command[Any], ctx: click.Context, options: Mapping[st
                     reporter.note(text)
                 quiet = options["quiet"]
                 watchers = watchers_of(reporter, printer, output, quiet=quiet, live=live)
-                run = Run(command, reporter, reports, output, ending, recorder, watchers)
+                watchers += intervals.watchers(reporter.note, RealClock())
+                run = Run(command, reporter, reports, output, ending, recorder, watchers, intervals)
                 return _run(config, run)
         finally:
             reporter.close()
@@ -84,6 +88,7 @@ class Run:
     recorder: Recorder | None
     """None: no report is asked for."""
     watchers: tuple[Watcher, ...]
+    intervals: Intervals
 
     def watching(self, rpc_url: str) -> AbstractContextManager[None]:
         """Look at what the record of a run says of its server, while this lasts."""
@@ -134,6 +139,7 @@ def _report_no_run(config: RunConfig, run: Run, error: FatalError) -> list[str]:
 
 def _tell(result: RunResult, run: Run) -> int:
     """Write reports and summary, so that what is said last equals the exit code; return that."""
+    run.intervals.settle(result, run.ending.seconds_left)
     result = run.recorded(result)
     run.reports.write(result)
     run.reporter.finish(result)

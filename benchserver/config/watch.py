@@ -29,16 +29,20 @@ GROWTH_BOUNDS: Mapping[str, float] = {
 MEMORY = frozenset({"our memory", "server memory", "shared memory"})
 """Those that are counted in bytes."""
 
-_LEAST: Mapping[str, float] = {"our memory": 64e6, "server memory": 12e6, "shared memory": 12e6}
-_LEAST_COUNT = 3.0
+EVERY_S = 5.0
+"""How often resources are looked at, unless a run is told otherwise."""
+
+_BEGINNING_H = {"our memory": 8.0}
+_BEGINNING_OTHERS_H = 1.5
 
 
-def least_growth(name: str) -> float:
+def least_growth(name: str, bound: float) -> float:
     """Return how much must have been added before that is called growth.
 
-    A bench keeps what it knows of the last hours; a server takes memory for what it has just met.
+    A server takes memory for what it has just met, and a bench keeps what it knows of the last
+    hours: the bound of so many hours is theirs at the beginning.
     """
-    return _LEAST.get(name, _LEAST_COUNT)
+    return bound * _BEGINNING_H.get(name, _BEGINNING_OTHERS_H)
 
 
 _BYTES_OF = {"": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
@@ -50,9 +54,13 @@ _MAX_TEXT = 80
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """`growth_bounds` as it was written: "server memory=8MB/h, our descriptors=5/h"; "": none."""
+    """`growth_bounds` as it was written: "server memory=8MB/h, our descriptors=5/h"; "": none.
+
+    Resources are looked at every `growth_every_s`.
+    """
 
     growth_bounds: str = ""
+    growth_every_s: float = EVERY_S
 
     @property
     def bounds(self) -> Mapping[str, float]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from benchserver.check.verdict import Finding, Ledger, Verdict, worst
 from benchserver.clock import NS_PER_S, Clock, utc_now
-from benchserver.config.watch import GROWTH_BOUNDS
+from benchserver.config.watch import Watch
 from benchserver.errors import one_line
 from benchserver.monitor.pace import Pace
 from benchserver.monitor.resources import Resources
@@ -47,14 +47,14 @@ class Monitor:
         ledger: Ledger,
         measures: Measures,
         clock: Clock,
-        bounds: Mapping[str, float] = GROWTH_BOUNDS,
+        watch: Watch | None = None,
         total_units: int | None = None,
         duration_s: float | None = None,
         calendar: Callable[[], str] = utc_now,
     ) -> None:
         """The run begins now; `unit` is what it counts, `calendar` says what time it is.
 
-        `bounds` say by how much each resource may grow an hour.
+        `watch` says how often resources are looked at, and by how much each may grow an hour.
         """
         self._unit = unit
         self._ledger = ledger
@@ -70,7 +70,8 @@ class Monitor:
         self._asked_chunks = 0
         self._hit_chunks = 0
         self._totals: dict[Series, _Totals] = {}
-        self.resources = Resources(bounds)
+        watch = watch or Watch()
+        self.resources = Resources(watch.bounds, watch.growth_every_s)
         self.phase: Phase = "starting"
 
     def concluded(self, label: str, findings: Sequence[Finding]) -> None:
@@ -87,9 +88,12 @@ class Monitor:
         self._asked_chunks += asked_chunks
         self._hit_chunks += hit_chunks
 
-    def see(self, values: Mapping[str, float], l1_used: float) -> None:
-        """Take what is held of resources now, and what lies in the server's L1."""
-        self.resources.see(self._at_s(), values, l1_used)
+    def see(self, values: Mapping[str, float], l1_used: float) -> tuple[str, ...]:
+        """Take what is held of resources now, and what lies in the server's L1.
+
+        Returns what has begun to grow, in words.
+        """
+        return self.resources.see(self._at_s(), values, l1_used)
 
     def server_restarted(self, why: str) -> None:
         """Hear that the server is another process now."""
@@ -180,6 +184,7 @@ class Monitor:
         """Return the percentiles of the whole run, some seconds old at most."""
         kept = self._totals.setdefault(series, _Totals())
         fresh = kept.summary is not None and now_ns - kept.read_ns < _TOTALS_EVERY_NS
+        fresh = fresh and self.phase != "over"
         if latencies.count != kept.count and not fresh:
             self._totals[series] = kept = _Totals(latencies.count, now_ns, latencies.summary())
         return kept.summary

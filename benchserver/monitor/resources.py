@@ -13,9 +13,9 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from benchserver.config.watch import MEMORY, least_growth
+from benchserver.config.watch import EVERY_S, MEMORY, least_growth
 from benchserver.monitor.snapshot import Growth, ResourceNow, Side, Unit
-from benchserver.stats.growth import LEAST_S, Fit, Judgement, blocks_of, judge_growth
+from benchserver.stats.growth import LEAST_LOOKS, Fit, Judgement, blocks_of, judge_growth
 from benchserver.stats.samples import Samples
 
 _FILLED = frozenset({"server memory", "shared memory"})
@@ -25,7 +25,9 @@ _S_PER_HOUR = 3600.0
 _OVER_EXPLAINED = 0.25
 """L1 explains what grows if what is left shrinks by no more than this share of it."""
 
-_TOO_SHORT = f"it takes {LEAST_S:.0f} s or more to tell"
+_TOLD = 3
+"""How often it is told of one resource that it has begun to grow."""
+
 _L1_EXPLAINS = "what is stored in L1 explains its growth"
 _L1_FILLS = "its L1 fills up meanwhile"
 
@@ -36,14 +38,20 @@ class _Track:
 
     name: str
     bound: float
+    every_s: float
     samples: Samples = field(default_factory=Samples)
     without_l1: Samples = field(default_factory=Samples)
     value: float | None = None
     verdict: Growth = "not measured"
     fit: Fit | None = None
-    reason: str = _TOO_SHORT
+    reason: str = ""
+    told: int = 0
     base: str = ""
     """Why it is counted from later than the begin, if it is."""
+
+    @property
+    def too_short(self) -> str:
+        return f"it takes {LEAST_LOOKS * self.every_s:g} s or more to tell"
 
     @property
     def side(self) -> Side:
@@ -57,21 +65,34 @@ class _Track:
 class Resources:
     """All resources of one run, by their names of `config.watch`."""
 
-    def __init__(self, bounds: Mapping[str, float]) -> None:
-        """`bounds` say how much may be added an hour."""
-        self._tracks = {name: _Track(name=name, bound=bound) for name, bound in bounds.items()}
+    def __init__(self, bounds: Mapping[str, float], every_s: float = EVERY_S) -> None:
+        """`bounds` say how much may be added an hour; a look is made every so many seconds."""
+        self._tracks = {
+            name: _Track(name=name, bound=bound, every_s=every_s) for name, bound in bounds.items()
+        }
         self._l1_used = 0.0
 
-    def see(self, at_s: float, values: Mapping[str, float], l1_used: float = 0.0) -> None:
-        """Take what was seen at one moment; `l1_used` is what lies in the server's L1."""
+    def see(
+        self, at_s: float, values: Mapping[str, float], l1_used: float = 0.0
+    ) -> tuple[str, ...]:
+        """Take what was seen at one moment; `l1_used` is what lies in the server's L1.
+
+        Returns what has begun to grow, in words, the first times that it has.
+        """
+        news = []
         self._l1_used = max(self._l1_used, l1_used)
         for name, value in values.items():
             track = self._tracks[name]
             track.value = value
             kept = track.samples.add(at_s, value)
             track.without_l1.add(at_s, value - self._l1_used)
+            before = track.verdict
             if kept:
                 _judge(track)
+            if track.verdict == "grows" and before != "grows" and track.told < _TOLD:
+                track.told += 1
+                news.append(track.reason)
+        return tuple(news)
 
     def unseen(self, names: Iterable[str], reason: str) -> None:
         """Say why some are not seen now; what was seen before counts on."""
@@ -87,7 +108,9 @@ class Resources:
         for name, track in self._tracks.items():
             if track.side == "server":
                 base = f"counted from {at_s:.0f} s on: {why}"
-                self._tracks[name] = _Track(name=name, bound=track.bound, base=base)
+                self._tracks[name] = _Track(
+                    name=name, bound=track.bound, every_s=track.every_s, base=base
+                )
 
     def now(self) -> tuple[ResourceNow, ...]:
         """Return what is known of each, in the order of reports."""
@@ -99,14 +122,19 @@ class Resources:
 
 
 def _judge(track: _Track) -> None:
-    least = least_growth(track.name)
-    raw, note = judge_growth(track.samples.kept, track.bound, least), ""
+    raw, note = _judged(track, track.samples), ""
     judged: Judgement = raw
     if track.name in _FILLED and raw.verdict != "flat" and raw.fit is not None:
         judged, note = _without_l1(track, raw, raw.fit)
     track.verdict, track.fit = judged.verdict, judged.fit
     parts = [_said(track, judged), note, track.base]
     track.reason = "; ".join(part for part in parts if part)
+
+
+def _judged(track: _Track, samples: Samples, filled: float = 0.0) -> Judgement:
+    """Judge samples; `filled` is how much L1 gets an hour meanwhile."""
+    least = least_growth(track.name, track.bound)
+    return judge_growth(samples.kept, track.bound + filled, least, track.every_s)
 
 
 def _without_l1(track: _Track, raw: Judgement, fit: Fit) -> tuple[Judgement, str]:
@@ -117,13 +145,14 @@ def _without_l1(track: _Track, raw: Judgement, fit: Fit) -> tuple[Judgement, str
             for (at_s, value), (_, left) in zip(
                 track.samples.kept, track.without_l1.kept, strict=True
             )
-        ]
+        ],
+        track.every_s,
     )
     (first_s, first), (last_s, last) = filling[0], filling[-1]
     if last <= first:
         return raw, ""
     filled = (last - first) * _S_PER_HOUR / (last_s - first_s)
-    left = judge_growth(track.without_l1.kept, track.bound + filled, least_growth(track.name))
+    left = _judged(track, track.without_l1, filled)
     if left.fit is None or left.verdict == "grows":
         return left, ""
     explained = left.fit.slope >= -_OVER_EXPLAINED * max(fit.slope, track.bound)
@@ -135,9 +164,10 @@ def _without_l1(track: _Track, raw: Judgement, fit: Fit) -> tuple[Judgement, str
 def _said(track: _Track, judged: Judgement) -> str:
     fit = judged.fit
     if fit is None:
-        return _TOO_SHORT
+        return track.too_short
     unit = track.unit
-    verb = "grows by" if judged.verdict == "grows" else "may grow by"
+    grow = "grows by" if unit == "bytes" else "grow by"
+    verb = grow if judged.verdict == "grows" else "may grow by"
     bounds = f"({_shown(fit.low, unit)} to {_shown(fit.high, unit)}), bound"
     slope, bound = per_hour(fit.slope, unit), per_hour(track.bound, unit)
     if judged.verdict == "flat":
@@ -165,7 +195,7 @@ def _now(track: _Track) -> ResourceNow:
         unit=track.unit,
         value=track.value,
         verdict=track.verdict,
-        reason=track.reason,
+        reason=track.reason or track.too_short,
         slope_per_hour=None if fit is None else fit.slope,
         low_per_hour=None if fit is None else _finite(fit.low),
         high_per_hour=None if fit is None else _finite(fit.high),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from benchserver.options.kinds import Text
-from benchserver.options.option import Option, Replayed, Table
+from benchserver.options.kinds import Number, Text
+from benchserver.options.option import NotReplayed, Option, Replayed, Table
+from benchserver.options.target import MAX_SECONDS
+
+_OUTPUT = NotReplayed("only what is written depends on them")
 
 WATCH = Table(
     "Long runs",
@@ -18,6 +21,29 @@ WATCH = Table(
             help="What may be added an hour: 'server memory=20MB/h, our descriptors=5/h'; more, "
             "beyond doubt, fails the run.",
             replay=Replayed(place=43),
+        ),
+        Option(
+            name="--growth-every",
+            field="growth_every_s",
+            kind=Number(0.02, 3600.0),
+            default=5.0,
+            help="Look at what is held so often; 30 looks are the least that can be judged.",
+            replay=Replayed(place=43),
+        ),
+        Option(
+            name="--interval-log",
+            kind=Text("PATH"),
+            help="Add a line of JSON to a file now and then: counts, rates, percentiles, what is "
+            "held.",
+            replay=_OUTPUT,
+        ),
+        Option(
+            name="--interval-log-every",
+            kind=Number(0.1, MAX_SECONDS),
+            default=60.0,
+            help="How often.",
+            needs=("--interval-log", "the file"),
+            replay=_OUTPUT,
         ),
     ),
 )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from benchserver.check.run import RUN
 from benchserver.check.verdict import Finding, Verdict, unproven, worst
 from benchserver.clock import Clock
-from benchserver.config.watch import GROWTH_BOUNDS
+from benchserver.config.watch import Watch
 from benchserver.history import Probe
 from benchserver.monitor.monitor import Monitor
 from benchserver.reporter import Reporter
@@ -25,7 +25,7 @@ class Book:
         reporter: Reporter,
         clock: Clock,
         *,
-        bounds: Mapping[str, float] = GROWTH_BOUNDS,
+        watch: Watch | None = None,
         total_units: int | None = None,
         lasts_s: float | None = None,
     ) -> None:
@@ -40,7 +40,7 @@ class Book:
             ledger=self.ledger,
             measures=self.measures,
             clock=clock,
-            bounds=bounds,
+            watch=watch,
             total_units=total_units,
             duration_s=lasts_s,
         )

@@ -7,7 +7,7 @@ run, which is not held up by it, and none is owed: what was not seen is said not
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 from benchserver.clock import NS_PER_S, Clock
@@ -18,8 +18,6 @@ from benchserver.tasks import OutOfTimeError, within
 from protocol.httpapi import ServerStatus
 
 _FIRST_NS = NS_PER_S
-_EVERY_NS = 5 * NS_PER_S
-"""Ten blocks of two looks each are the least that is judged: some minutes."""
 
 _STATUS_WITHIN_S = 4.0
 
@@ -39,8 +37,18 @@ class Lookout:
     """Tells the monitor of one run what is held."""
 
     def __init__(
-        self, monitor: Monitor, condition: Condition, rpc_url: str, *, clock: Clock
+        self,
+        monitor: Monitor,
+        condition: Condition,
+        rpc_url: str,
+        *,
+        every_s: float,
+        clock: Clock,
+        note: Callable[[str], object],
     ) -> None:
+        """Look every so many seconds; `note` is told when something grows or has begun anew."""
+        self._note = note
+        self._every_ns = int(every_s * NS_PER_S)
         self._monitor = monitor
         self._condition = condition
         self._clock = clock
@@ -48,10 +56,10 @@ class Lookout:
 
     async def run(self) -> NoReturn:
         """Look again and again."""
-        await self._clock.sleep_ns(_FIRST_NS)
+        await self._clock.sleep_ns(min(_FIRST_NS, self._every_ns))
         while True:
             await self._look()
-            await self._clock.sleep_ns(_EVERY_NS)
+            await self._clock.sleep_ns(self._every_ns)
 
     async def _look(self) -> None:
         seen = await asyncio.to_thread(self._processes.look)
@@ -59,8 +67,10 @@ class Lookout:
         monitor = self._monitor
         if seen.restarted:
             monitor.server_restarted(seen.restarted)
+            self._note(f"Growth of the server is counted anew: {seen.restarted}")
         values = {**_of_processes(seen), **_of_status(status)}
-        monitor.see(values, 0 if status is None else status.l1_used)
+        for text in monitor.see(values, 0 if status is None else status.l1_used):
+            self._note(f"So far, {text}")
         if seen.ours is None:
             monitor.resources.unseen(_OURS, "psutil cannot see this process")
         if seen.server is None:

@@ -95,7 +95,7 @@ class Run:
             scenario.traits,
             reporter,
             clock,
-            bounds=config.watch.bounds,
+            watch=config.watch,
             total_units=own.units,
             lasts_s=own.lasts_s,
         )
@@ -232,7 +232,14 @@ class Run:
         monitor = self._book.monitor
         monitor.phase = "running"
         self._book.add_section(partial(growth_section, monitor.resources))
-        lookout = Lookout(monitor, stage.met.condition, self._server.rpc_url, clock=self._clock)
+        lookout = Lookout(
+            monitor,
+            stage.met.condition,
+            self._server.rpc_url,
+            every_s=self._config.watch.growth_every_s,
+            clock=self._clock,
+            note=self._book.reporter.note,
+        )
         await run_beside(self._scenario.play(stage), lookout.run())
 
     def _heartbeat(self, met: Met, crews: tuple[Crew, ...]) -> Heartbeat:

@@ -9,7 +9,8 @@ Neighbours that resemble each other say less than strangers would: the interval 
 their correlation is once the slope is taken out of them.
 
 Something *grows* only if its interval lies above the bound, that of all blocks and that of the
-later half: what went up once and stays there is no leak.  And so much must have been added as is
+later half, and it goes on in every quarter: what went up once, or in a few steps, and stays there
+is no leak.  And so much must have been added as is
 worth a word: a process that has just begun still takes what it needs, a little at a time.  It is
 *flat* if the interval lies below the bound.  All else cannot be told yet.
 """
@@ -28,19 +29,23 @@ Sample = tuple[float, float]
 
 Verdict = Literal["flat", "grows", "cannot tell yet"]
 
-LEAST_S = 150.0
-"""A run that is judged lasts that long: less says nothing of hours."""
+LEAST_LOOKS = 30
+"""A run that is judged lasts as long as so many looks: less says nothing of hours."""
 
-_WARM_UP_S = 45.0
+_WARM_UP_LOOKS = 9
 _WARM_UP_SHARE = 0.25
 """What is left out: the larger of the two, the share one of the whole run."""
+
+_PARTS = 4
+"""Of the time: in each of them it must go on.  Two or three steps up are no leak."""
 
 _BLOCKS = 24
 _LEAST_BLOCKS = 10
 _Z = 2.576
 """99 %, on both sides together."""
 
-_MOST_CORRELATION = 0.8
+_MOST_CORRELATION = 0.6
+"""More is not believed: else what rises all the time, now faster and now slower, is never told."""
 _S_PER_HOUR = 3600.0
 
 
@@ -61,29 +66,39 @@ class Judgement:
     fit: Fit | None
 
 
-def judge_growth(samples: Sequence[Sample], bound: float, least: float = 0.0) -> Judgement:
+def judge_growth(
+    samples: Sequence[Sample], bound: float, least: float, every_s: float
+) -> Judgement:
     """Judge samples in the order of time, from the begin of a run on.
 
-    It may grow by `bound` an hour, and by `least` in all.
+    It may grow by `bound` an hour, and by `least` in all.  Looks were made every so many seconds.
     """
-    blocks = blocks_of(samples)
-    if len(blocks) < _LEAST_BLOCKS or samples[-1][0] - samples[0][0] < LEAST_S:
+    blocks = blocks_of(samples, every_s)
+    if len(blocks) < _LEAST_BLOCKS or samples[-1][0] - samples[0][0] < LEAST_LOOKS * every_s:
         return Judgement(verdict="cannot tell yet", fit=None)
     fit = fit_of(blocks)
     if fit.high <= bound:
         return Judgement(verdict="flat", fit=fit)
     added = fit.slope * (blocks[-1][0] - blocks[0][0]) / _S_PER_HOUR
-    later = fit_of(blocks[len(blocks) // 2 :])
-    grows = min(fit.low, later.low) > bound and added > least
+    later = fit_of(blocks[len(blocks) // 2 :], widened=False)
+    always = all(fit_of(part, widened=False).slope > bound for part in _parts_of(blocks))
+    grows = min(fit.low, later.low) > bound and added > least and always
     return Judgement(verdict="grows" if grows else "cannot tell yet", fit=fit)
 
 
-def blocks_of(samples: Sequence[Sample]) -> list[Sample]:
+def _parts_of(blocks: Sequence[Sample]) -> list[Sequence[Sample]]:
+    """Return the quarters of the time, or thirds if a quarter is too little for a slope."""
+    parts = _PARTS if len(blocks) >= 3 * _PARTS else _PARTS - 1
+    edges = [len(blocks) * part // parts for part in range(parts + 1)]
+    return [blocks[first:last] for first, last in pairwise(edges)]
+
+
+def blocks_of(samples: Sequence[Sample], every_s: float) -> list[Sample]:
     """Return the least values of blocks of equal time, without the beginning."""
     if len(samples) < 2:
         return []
     began_s, ended_s = samples[0][0], samples[-1][0]
-    first_s = began_s + max(_WARM_UP_S, _WARM_UP_SHARE * (ended_s - began_s))
+    first_s = began_s + max(_WARM_UP_LOOKS * every_s, _WARM_UP_SHARE * (ended_s - began_s))
     rest = [sample for sample in samples if sample[0] >= first_s]
     number = min(_BLOCKS, len(rest) // 2)
     if number < 1 or ended_s <= first_s:
@@ -99,15 +114,19 @@ def blocks_of(samples: Sequence[Sample]) -> list[Sample]:
     ]
 
 
-def fit_of(blocks: Sequence[Sample]) -> Fit:
-    """Return the slope through blocks, of which there are at least three, and its interval."""
+def fit_of(blocks: Sequence[Sample], *, widened: bool = True) -> Fit:
+    """Return the slope through blocks, of which there are at least three, and its interval.
+
+    `widened`: by how much neighbours are alike.
+    """
     slopes = sorted(
         (later - sooner) / (later_s - sooner_s)
         for i, (sooner_s, sooner) in enumerate(blocks)
         for later_s, later in blocks[i + 1 :]
     )
     slope, count = median(slopes), len(blocks)
-    spread = _Z * math.sqrt(count * (count - 1) * (2 * count + 5) / 18 * _inflation(blocks, slope))
+    variance = count * (count - 1) * (2 * count + 5) / 18
+    spread = _Z * math.sqrt(variance * (_inflation(blocks, slope) if widened else 1.0))
     low = math.floor((len(slopes) - spread) / 2)
     high = math.ceil((len(slopes) + spread) / 2)
     return Fit(

@@ -18,6 +18,7 @@ from benchserver.check.verdict import passed
 from benchserver.config.engine import Engine
 from benchserver.config.run import RunConfig
 from benchserver.config.target import Target
+from benchserver.config.watch import Watch
 from benchserver.history import (
     DigestRecord,
     EndRecord,
@@ -112,6 +113,9 @@ def _make_config(**changes: Any) -> RunConfig:
         "num_tokens_given": True,
         "start": 0,
         "end": 2,
+        "duration_s": None,
+        "growth_bounds": "",
+        "growth_every_s": 5.0,
         "interval_s": 0.5,
         "tp_size": 1,
         "model_name": "bench-server",
@@ -145,7 +149,11 @@ def _make_config(**changes: Any) -> RunConfig:
         return kind(**{name: values[name] for name in names})
 
     return RunConfig(
-        tables=TABLES, target=part(Target), engine=part(Engine), own=part(BaselineConfig)
+        tables=TABLES,
+        target=part(Target),
+        engine=part(Engine),
+        own=part(BaselineConfig),
+        watch=part(Watch),
     )
 
 

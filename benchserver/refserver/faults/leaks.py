@@ -1,15 +1,19 @@
-"""Faults that leave something behind: locks, sessions, registrations, running reads."""
+"""Faults that leave something behind: locks, sessions, registrations, reads, memory, files."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from benchserver.refserver.faults.call import Call
+from benchserver.refserver.faults.call import Active, Call
 from benchserver.refserver.faults.fault import Act, instead
 from benchserver.refserver.faults.lookups import is_hit
 from protocol.messages import VOID
 from protocol.ops import Op
+
+_LEAKED_BYTES = 100_000
+_LEAKED = "leaked"
 
 
 @instead
@@ -39,3 +43,35 @@ def locked_twice() -> Mapping[Op, Act]:
         return hits
 
     return {Op.LOOKUP: look_up, Op.QUERY_PREFETCH_STATUS: query}
+
+
+async def keep_memory(call: Call) -> Any:
+    """Do what was asked for, and keep 100 kB for ever."""
+    if call.fires():
+        _leaked(call.active).append(b"leak" * (_LEAKED_BYTES // 4))
+    return await call.proceed()
+
+
+async def keep_descriptor(call: Call) -> Any:
+    """Do what was asked for, and leave a file open."""
+    if call.fires():
+        _leaked(call.active).append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    return await call.proceed()
+
+
+def closed_at_last(active: Active) -> Callable[[], None]:
+    """Return what closes the files that were left open, once the fault is switched off."""
+
+    def close() -> None:
+        while _leaked(active):
+            os.close(_leaked(active).pop())
+
+    return close
+
+
+def _leaked(active: Active) -> list[Any]:
+    """Return what a fault has kept: one note, since notes are bounded and a leak is not."""
+    if active.notes.get(_LEAKED) is None:
+        active.notes.put(_LEAKED, [])
+    kept: list[Any] = active.notes.get(_LEAKED)
+    return kept

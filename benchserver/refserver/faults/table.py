@@ -30,6 +30,9 @@ _KEYED = (
 )
 """The operations that begin with a key."""
 
+_STORED = (Op.STORE, Op.COMMIT_STORE)
+"""With each of these a rank's chunks are stored, in one transfer mode or the other."""
+
 
 def _ms(value: int) -> int:
     return value * NS_PER_MS
@@ -118,6 +121,19 @@ _LEAKS = (
         name="leak_read",
         meaning="COMMIT_RETRIEVE is acknowledged and keeps the objects locked",
         calls={Op.COMMIT_RETRIEVE: leaks.keep_read},
+        params=("rank",),
+    ),
+    Fault(
+        name="leak_memory",
+        meaning="every STORE is done, and 100 kB are kept for ever",
+        calls=dict.fromkeys(_STORED, leaks.keep_memory),
+        params=("rank",),
+    ),
+    Fault(
+        name="leak_descriptor",
+        meaning="every STORE is done, and leaves a file open",
+        calls=dict.fromkeys(_STORED, leaks.keep_descriptor),
+        patch=leaks.closed_at_last,
         params=("rank",),
     ),
 )

@@ -12,7 +12,7 @@ from benchserver.scenarios.baseline.options import MAX_SEQUENCES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineConfig:
-    """Sequences `start` up to, not including, `end`; None: for ever.
+    """Sequences `start` up to, not including, `end`, begun within `duration_s`; None: for ever.
 
     Sequences that `partial_every` divides are also retrieved in part; 0: none.  `partial_skip` says
     what that skips.  `concurrency` sequences are under way at once, each on a client of its own.
@@ -20,6 +20,7 @@ class BaselineConfig:
 
     start: int
     end: int | None
+    duration_s: float | None = None
     interval_s: float
     expect_warm: bool
     partial_every: int
@@ -28,9 +29,13 @@ class BaselineConfig:
     max_dropped: float
     concurrency: int
 
-    lasts_s: ClassVar[float | None] = None
     in_flight: ClassVar[int] = 1
     """Of one client: one sequence after the other."""
+
+    @property
+    def lasts_s(self) -> float | None:
+        """Return the seconds after which no sequence begins, if that was asked for."""
+        return self.duration_s
 
     @property
     def clients(self) -> int:

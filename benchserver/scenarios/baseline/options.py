@@ -35,6 +35,14 @@ BASELINE = Table(
             replay=Replayed(place=30),
         ),
         Option(
+            name="--duration",
+            field="duration_s",
+            kind=Number(0.1, MAX_SECONDS),
+            default_text="as --end",
+            help="Begin no sequence after so many seconds.",
+            replay=Replayed(place=30),
+        ),
+        Option(
             name="--interval",
             field="interval_s",
             kind=Number(0.0, MAX_SECONDS),

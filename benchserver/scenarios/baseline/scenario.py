@@ -35,8 +35,10 @@ _REMEMBERED = 16
 class Baseline:
     """Every sequence once cold, once warm, every byte proven."""
 
-    def __init__(self, config: BaselineConfig) -> None:
+    def __init__(self, config: BaselineConfig, *, owes_growth: bool = False) -> None:
+        """`owes_growth`: a run that cannot tell yet whether anything grows is not proven."""
         self._config = config
+        self._owes_growth = owes_growth
 
     @property
     def traits(self) -> Traits:
@@ -51,6 +53,7 @@ class Baseline:
             turns=self._config.turns,
             clients=self._config.clients,
             at_once=self._config.clients,
+            owes_growth=self._owes_growth,
         )
 
     def omissions(self, stage: Stage) -> Omissions:
@@ -85,9 +88,12 @@ class Baseline:
     async def _play_client(self, setting: Setting) -> None:
         """Run the sequences of one client; what it cannot go on after ends the others too."""
         stage, sequences = setting.stage, sequences_of(self._config, setting.crew, setting.stage)
+        began_ns, lasts_s = stage.clock.now_ns(), self._config.duration_s
         for number, seq in enumerate(self._config.turns_of(setting.crew.number)):
             if number:
                 await stage.clock.sleep_ns(int(self._config.interval_s * NS_PER_S))
+            if lasts_s is not None and stage.clock.now_ns() - began_ns >= lasts_s * NS_PER_S:
+                return
             records, fatal = await run_sequence(sequences, setting, seq)
             count(records[0], stage.measures)
             steps = [(record.label, step) for record in records for step in record.steps]

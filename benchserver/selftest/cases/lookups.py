@@ -69,6 +69,15 @@ LOOKUPS = (
     ),
 )
 
+GROWING = (
+    *("--end", "100000", "--duration", "10", "--growth-every", "0.1"),
+    *("--growth-bound", "server memory=1MB/h"),
+)
+"""A soak of ten seconds: what is looked at so often is judged as soon."""
+
+SOON_FULL = ("--l1-size-gb", "0.005")
+"""So that L1, which fills up meanwhile, does not explain what grows."""
+
 LEAKS = (
     Case(
         switch="leak_lock",
@@ -98,5 +107,19 @@ LEAKS = (
         checks=("residue",),
         words=("read-locked objects more than before the run",),
         transport=SHM,
+    ),
+    Case(
+        switch="leak_memory",
+        checks=("growth",),
+        words=("server memory grows by",),
+        options=GROWING,
+        serve=SOON_FULL,
+    ),
+    Case(
+        switch="leak_descriptor",
+        checks=("growth",),
+        words=("server descriptors grow by",),
+        options=GROWING,
+        serve=SOON_FULL,
     ),
 )

@@ -55,7 +55,7 @@ def test_a_leak_is_said_in_words() -> None:
     assert one.reason == "server memory grows by 360 MB/h (360 to 360), bound 8 MB/h"
     assert one.slope_per_hour == pytest.approx(360 * MB)
     one = watched(lambda at_s: at_s // 5, name="server sessions")
-    assert one.reason == "server sessions grows by 720 an hour (720 to 720), bound 2 an hour"
+    assert one.reason == "server sessions grow by 720 an hour (720 to 720), bound 2 an hour"
 
 
 def test_what_stays_is_flat() -> None:

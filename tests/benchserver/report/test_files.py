@@ -65,6 +65,7 @@ CONFIG = {
     "seed": 7,
     "start": 0,
     "end": 2,
+    "duration_s": None,
     "interval_s": 0.5,
     "expect_warm": False,
     "partial_every": 10,
@@ -72,6 +73,7 @@ CONFIG = {
     "visible_within_s": 2.0,
     "max_dropped": 0.0,
     "growth_bounds": "",
+    "growth_every_s": 5.0,
     "concurrency": 1,
     "cross_check": True,
 }

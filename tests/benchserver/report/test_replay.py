@@ -19,6 +19,7 @@ from benchserver.config import target as target_module
 from benchserver.config.engine import Engine
 from benchserver.config.run import RunConfig
 from benchserver.config.target import Target
+from benchserver.config.watch import Watch
 from benchserver.options.engine import TransferChoice
 from benchserver.report.replay import replay_command
 from benchserver.result import RunResult
@@ -74,7 +75,7 @@ def test_the_command_that_replays_a_run(
     assert replay_command(good_result(config=make_config(**changes))) == command
 
 
-NAMES = [field.name for part in (Target, Engine, BaselineConfig) for field in fields(part)]
+NAMES = [field.name for part in (Target, Engine, BaselineConfig, Watch) for field in fields(part)]
 
 # A value of each field that is not its default, with what it needs beside it.
 OTHER: dict[str, dict[str, Any]] = {
@@ -86,7 +87,10 @@ OTHER: dict[str, dict[str, Any]] = {
     "num_tokens_given": {"num_tokens_given": False, "num_tokens": 512},
     "start": {"start": 1},
     "end": {"end": None},
+    "duration_s": {"duration_s": 0.1 + 0.2},
     "interval_s": {"interval_s": 0.1 + 0.2},
+    "growth_bounds": {"growth_bounds": "server memory=20MB/h"},
+    "growth_every_s": {"growth_every_s": 0.5},
     "tp_size": {"tp_size": 3},
     "model_name": {"model_name": "meta llama/模型 'x'"},
     "seed": {"seed": 2**63 - 1},

@@ -51,7 +51,15 @@ class Looking:
         self.monitor = Monitor(
             unit="try", ledger=Ledger([GROWTH]), measures=Measures(), clock=self.clock
         )
-        lookout = Lookout(self.monitor, cast(Any, said), rpc_url, clock=self.clock)
+        self.notes: list[str] = []
+        lookout = Lookout(
+            self.monitor,
+            cast(Any, said),
+            rpc_url,
+            every_s=5.0,
+            clock=self.clock,
+            note=self.notes.append,
+        )
         self.task = asyncio.ensure_future(lookout.run())
 
     async def looked(self, times: int) -> dict[str, ResourceNow]:

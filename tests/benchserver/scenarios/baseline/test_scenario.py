@@ -52,6 +52,19 @@ async def test_sequences_come_one_after_the_other_and_each_is_concluded(
 
 
 @pytest.mark.asyncio
+async def test_no_sequence_begins_after_its_duration_and_one_begins_all_the_same(
+    make_stage: MakeStage,
+) -> None:
+    played = make_stage(start=0, end=9, interval_s=0.5, duration_s=0.8)
+    await play(played)
+    assert [label for label, _ in played.told.verdicts] == ["seq=0", "seq=1"]
+    assert played.asked.lasts_s == 0.8
+    played = make_stage(start=0, end=9, duration_s=0.1, interval_s=0.5)
+    await play(played)
+    assert [label for label, _ in played.told.verdicts] == ["seq=0"]
+
+
+@pytest.mark.asyncio
 async def test_a_first_sequence_of_unequal_chunks_has_a_request_beside_it(
     make_stage: MakeStage,
 ) -> None:
