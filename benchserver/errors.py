@@ -10,6 +10,8 @@ import os
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+EXIT_CANNOT_TELL = 3
+"""Of a comparison alone: the runs are too few, or scatter too much, for a gate."""
 
 BEFORE = "interrupted before the run began: nothing is proven"
 """What a signal is answered with as long as there is nothing to clean up."""

@@ -13,6 +13,7 @@ UNMIRRORED: dict[str, str] = {
     **dict.fromkeys(
         (
             "benchserver/breakeven/options.py",
+            "benchserver/compare/options.py",
             "benchserver/options/engine.py",
             "benchserver/options/output.py",
             "benchserver/options/target.py",

@@ -8,6 +8,7 @@ import click
 
 from benchserver.cli.breakeven import breakeven
 from benchserver.cli.clickoptions import with_options
+from benchserver.cli.compare import compare
 from benchserver.cli.configfile import load_config
 from benchserver.cli.eager import print_version
 from benchserver.cli.group import OneLineGroup
@@ -54,5 +55,7 @@ def _refuse_lost_options(ctx: click.Context, command: str) -> None:
 SCENARIOS: tuple[Command[Any], ...] = (LOAD, SOAK, PING)
 """Those with a command of their own."""
 
-for command in (*map(scenario_command, SCENARIOS), serve, selftest, sweep, breakeven, report):
+OTHERS = (serve, selftest, sweep, breakeven, report, compare)
+
+for command in (*map(scenario_command, SCENARIOS), *OTHERS):
     cli.add_command(command)

@@ -105,6 +105,16 @@ async def slow_down(call: Call) -> Any:
 
 
 @instead
+async def slow_by_share(call: Call) -> Any:
+    """Take a share of the time longer that the call has taken, and be right."""
+    began_ns = call.now_ns
+    result = await call.proceed()
+    spent_ns = call.now_ns - began_ns
+    await call.core.clock.sleep_ns(spent_ns * call.settings.share_percent // 100)
+    return result
+
+
+@instead
 async def freeze(call: Call) -> Any:
     """Stop the whole process for a while, HTTP too: its event loop does nothing else."""
     time.sleep(call.settings.delay_ns / NS_PER_S)  # noqa: ASYNC251 - blocking is the fault

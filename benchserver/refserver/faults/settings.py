@@ -21,6 +21,8 @@ MAX_INDEX = 10**6
 MAX_DELAY_NS = 3600 * NS_PER_S
 """Longer than anybody waits for a call."""
 
+MAX_SHARE_PERCENT = 10_000
+
 
 class Step(enum.Enum):
     """Where in a call a crash comes."""
@@ -36,6 +38,7 @@ class Settings:
 
     ops: frozenset[Op] = frozenset()
     delay_ns: int = 0
+    share_percent: int = 0
     rank: int = EVERY_RANK
     layer: int = LAST
     chunk: int = LAST
@@ -77,6 +80,15 @@ def _read_duration(text: str) -> int:
     return nanoseconds
 
 
+def _read_share(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,5}%", text, re.ASCII):
+        raise ValueError(text)
+    percent = int(text[:-1])
+    if not 1 <= percent <= MAX_SHARE_PERCENT:
+        raise ValueError(text)
+    return percent
+
+
 def _read_index(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) or int(text) > MAX_INDEX:
         raise ValueError(text)
@@ -103,6 +115,13 @@ PARAMS: Mapping[str, Param] = {
             read=_read_duration,
             expected="a duration such as 300ms or 1.5s, at most an hour",
             show=lambda ns: f"{ns / NS_PER_MS:g}ms",
+        ),
+        Param(
+            name="share",
+            field="share_percent",
+            read=_read_share,
+            expected=f"a percentage such as 15%, at most {MAX_SHARE_PERCENT}%",
+            show=lambda percent: f"{percent}%",
         ),
         Param(
             name="rank",

@@ -300,6 +300,14 @@ _LIVENESS = (
         harmless=True,
     ),
     Fault(
+        name="slow",
+        meaning="calls take a share of their time longer, that of the faults before included",
+        act=replies.slow_by_share,
+        params=("op", "share", "rank"),
+        defaults=Settings(ops=_RETRIEVE.ops, share_percent=15),
+        harmless=True,
+    ),
+    Fault(
         name="freeze",
         meaning="the whole process stops for a while, HTTP too",
         act=replies.freeze,

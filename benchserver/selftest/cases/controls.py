@@ -23,6 +23,7 @@ CONTROLS = (
 HARMLESS = (
     Case(switch="delay"),
     Case(switch="delay", transport=SHM),
+    Case(switch="slow"),
     Case(switch="slow_prefetch"),
     Case(switch="early_ack"),
     Case(switch="early_ack", transport=SHM),

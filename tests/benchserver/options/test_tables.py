@@ -18,6 +18,7 @@ import pytest
 from benchserver.breakeven.options import BREAKEVEN
 from benchserver.cli.clickoptions import TableOption, with_options
 from benchserver.cli.main import SCENARIOS, cli
+from benchserver.compare.options import COMPARE
 from benchserver.config.engine import Engine
 from benchserver.config.run import RunConfig
 from benchserver.config.target import Target
@@ -52,6 +53,7 @@ COMMANDS: list[tuple[str, Tables]] = [
     ("selftest", SELFTEST),
     ("sweep", SWEEP),
     ("breakeven", BREAKEVEN),
+    ("compare", COMPARE),
 ]
 BENCH = BASELINE.tables
 ROWS = [row for row in options_in(BENCH) if row.field]

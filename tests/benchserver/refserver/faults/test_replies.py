@@ -65,6 +65,14 @@ async def test_requests_are_lost_or_slow(stage: Stage) -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_share_is_that_of_the_call_and_of_the_faults_before(stage: Stage) -> None:
+    stage.switch("delay:NOOP,40ms", "slow:NOOP,15%")
+    started_ns = stage.core.clock.now_ns()
+    assert await stage.call(Op.NOOP) == "OK"
+    assert stage.core.clock.now_ns() - started_ns == 46 * NS_PER_MS
+
+
+@pytest.mark.asyncio
 async def test_the_process_stops_for_a_while(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr("time.sleep", slept.append)

@@ -27,6 +27,7 @@ from protocol.ops import Op
         ("op", "ANY", ALL_OPS),
         ("delay", "300ms", 300 * NS_PER_MS),
         ("delay", "0.5ms", NS_PER_MS // 2),
+        ("share", "15%", 15),
         ("rank", "0", 0),
         ("layer", str(MAX_INDEX), MAX_INDEX),
         ("chunk", "12", 12),
@@ -68,6 +69,12 @@ def test_durations(text: str, delay_ns: int) -> None:
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(ValueError):
         PARAMS["delay"].read(text)
+
+
+@pytest.mark.parametrize("text", ["", "15", "0%", "-5%", "1.5%", "10001%", "15 %", "٣%"])
+def test_what_is_no_share(text: str) -> None:
+    with pytest.raises(ValueError):
+        PARAMS["share"].read(text)
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1.0", " 1", "1_0", str(MAX_INDEX + 1), "٣"])
