@@ -46,7 +46,7 @@ def play_scenario(command: Command[Any], ctx: click.Context, options: Mapping[st
 
     from benchserver.cli.intervals import open_intervals
     from benchserver.cli.reports import CONTENTS, open_reports
-    from benchserver.cli.watching import watchers_of
+    from benchserver.cli.watching import metrics_served, watchers_of
     from benchserver.report.screen import can_paint
     from benchserver.report.text import TextReporter, make_printer
 
@@ -57,12 +57,12 @@ def play_scenario(command: Command[Any], ctx: click.Context, options: Mapping[st
         printer = make_printer(output.outlet, live=live)
         reporter = TextReporter(printer, command.wording(), quiet=options["quiet"])
         try:
-            with ending.undoing(reporter.restore):
+            with ending.undoing(reporter.restore), metrics_served(options, reporter) as served:
                 for text in [*_variables_used(ctx), *overridden(config, options)]:
                     reporter.note(text)
                 quiet = options["quiet"]
                 watchers = watchers_of(reporter, printer, output, quiet=quiet, live=live)
-                watchers += intervals.watchers(reporter.note, RealClock())
+                watchers += (*intervals.watchers(reporter.note, RealClock()), *served)
                 run = Run(command, reporter, reports, output, ending, recorder, watchers, intervals)
                 return _run(config, run)
         finally:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ from benchserver import inquiry
 from benchserver.clock import NS_PER_S, Clock, RealClock
 from benchserver.errors import one_line
 from benchserver.line import Line
+from benchserver.options.option import option_called
+from benchserver.options.watch import WATCH
 from benchserver.suspension import suspending
 from benchserver.tasks import cancel_and_wait
 
@@ -23,6 +26,28 @@ if TYPE_CHECKING:
 
 
 _LINE_EVERY_S = 60
+_METRICS_HOST: str = option_called((WATCH,), "--metrics-host").default
+
+
+@contextmanager
+def metrics_served(
+    options: Mapping[str, Any], reporter: TextReporter
+) -> Iterator[tuple[Watcher, ...]]:
+    """Listen where `--metrics-port` says, and yield who serves there, if anybody does.
+
+    UsageError if that cannot be.  Who asks before the run begins is answered once it has begun.
+    """
+    port = options["metrics_port"]
+    if port is None:
+        yield ()
+        return
+    from benchserver.metrics.server import listening_socket, serving, url_of
+
+    with listening_socket(options["metrics_host"] or _METRICS_HOST, port) as listening:
+        line = Line(f"Metrics for Prometheus at {url_of(listening)}")
+        # Of a free port nobody knows otherwise.
+        reporter.note(line.text) if port else reporter.tell([line])
+        yield (partial(serving, listening),)
 
 
 def watchers_of(

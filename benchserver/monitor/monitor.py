@@ -170,6 +170,7 @@ class Monitor:
             name=series.name,
             count=latencies.count,
             errors=self._measures.errors[series],
+            total_ms=latencies.sum_ns / 1e6,
             rate_per_s=lately.rate_per_s,
             p50_ms=lately.p50_ms,
             p99_ms=lately.p99_ms,

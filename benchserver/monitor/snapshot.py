@@ -24,12 +24,14 @@ Growth = Literal["flat", "grows", "cannot tell yet", "not measured"]
 class OperationNow:
     """One series of latencies: how many, how many went wrong, and how long they took.
 
-    `rate_per_s` and the percentiles without `total_` are those of the last minute.
+    `total_ms` is how long all of them took together.  `rate_per_s` and the percentiles without
+    `total_` are those of the last minute.
     """
 
     name: str
     count: int
     errors: int
+    total_ms: float
     rate_per_s: float
     p50_ms: float | None
     p99_ms: float | None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from benchserver.options.kinds import Number, Text
+from benchserver.options.kinds import Number, Port, Text
 from benchserver.options.option import NotReplayed, Option, Replayed, Table
 from benchserver.options.target import MAX_SECONDS
 
 _OUTPUT = NotReplayed("only what is written depends on them")
+_LOOKED_AT = NotReplayed("it is looked at, and goes on as it would")
 
 WATCH = Table(
     "Long runs",
@@ -44,6 +45,22 @@ WATCH = Table(
             help="How often.",
             needs=("--interval-log", "the file"),
             replay=_OUTPUT,
+        ),
+        Option(
+            name="--metrics-port",
+            kind=Port(),
+            default_text="none",
+            help="Serve metrics of the run for Prometheus at /metrics of this port; 0: a free one, "
+            "which is printed.",
+            replay=_LOOKED_AT,
+        ),
+        Option(
+            name="--metrics-host",
+            kind=Text("HOST"),
+            default="127.0.0.1",
+            help="Where --metrics-port listens; 0.0.0.0 lets other hosts read.",
+            needs=("--metrics-port", "which serves them"),
+            replay=_LOOKED_AT,
         ),
     ),
 )

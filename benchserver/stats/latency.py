@@ -81,6 +81,11 @@ class LatencySeries:
         """Return how many were counted."""
         return self._count
 
+    @property
+    def sum_ns(self) -> int:
+        """Return how long all of them took together."""
+        return self._sum_ns
+
     def merge(self, other: LatencySeries) -> None:
         """Count all that another series has counted."""
         if not other._count:

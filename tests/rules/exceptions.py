@@ -25,6 +25,7 @@ USED_ELSEWHERE: Mapping[str, str] = {
     "benchserver/refserver/tiers/backing.py::BackingTotals.failed_writes": "/metrics shows all",
     "benchserver/refserver/tiers/backing.py::BackingTotals.promoted_chunks": "/metrics shows all",
     "benchserver/refserver/tiers/backing.py::BackingTotals.written_objects": "/metrics shows all",
+    "benchserver/metrics/document.py::RunCollector.collect": "prometheus_client calls it",
     "benchserver/refserver/front/metrics.py::ServerCollector.collect": "prometheus_client calls it",
     "benchserver/stats/limit.py::Measurement.loop_cores": "a load's JSON shows all fields",
     "benchserver/stats/limit.py::Measurement.process_cpus": "a load's JSON shows all fields",

@@ -6,13 +6,20 @@ import asyncio
 import io
 import os
 import signal
+import socket
 import sys
 
 import pytest
 
 from benchserver.cli import watching
 from benchserver.cli.output import Output
-from benchserver.cli.watching import line_a_minute, live_view, summary_on_signal, watchers_of
+from benchserver.cli.watching import (
+    line_a_minute,
+    live_view,
+    metrics_served,
+    summary_on_signal,
+    watchers_of,
+)
 from benchserver.clock import NS_PER_S, VirtualClock, idle
 from benchserver.ending import Ending
 from benchserver.line import Line
@@ -20,6 +27,7 @@ from benchserver.monitor.snapshot import Snapshot
 from benchserver.report.now import now_line
 from benchserver.report.text import PlainPrinter, TextReporter
 from benchserver.scenarios.baseline.lines import WORDING
+from tests.benchserver.cli.commandline import Runs, assert_one_line, invoke
 from tests.benchserver.report.snapshots import snapshot
 
 
@@ -185,3 +193,44 @@ async def test_the_view_is_wiped_before_ctrl_z_stops_the_process(
             assert view.done[2:] == ["restore", "stopped"]
     finally:
         signal.signal(signal.SIGTSTP, before)
+
+
+def a_reporter(*, quiet: bool) -> tuple[TextReporter, View]:
+    view = View()
+    return TextReporter(view, WORDING, quiet=quiet), view
+
+
+def test_no_metrics_unless_a_port_says_where() -> None:
+    reporter, view = a_reporter(quiet=False)
+    with metrics_served({"metrics_port": None, "metrics_host": None}, reporter) as served:
+        assert served == ()
+    assert view.done == []
+
+
+@pytest.mark.asyncio
+async def test_metrics_of_a_run_on_a_free_port_that_is_printed() -> None:
+    reporter, view = a_reporter(quiet=True)
+    with metrics_served({"metrics_port": 0, "metrics_host": "127.0.0.1"}, reporter) as served:
+        (watch,) = served
+        (line,) = view.done
+        port = int(line.removesuffix("/metrics").rpartition(":")[2])
+        assert line == f"Metrics for Prometheus at http://127.0.0.1:{port}/metrics"
+        # Who asks before the run is answered by the run.
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
+        async with watch(snapshot):
+            assert b"bench_server_calls_total 480.0\n" in await asyncio.wait_for(reader.read(), 30)
+        writer.close()
+    reporter, view = a_reporter(quiet=True)
+    with metrics_served({"metrics_port": port, "metrics_host": None}, reporter):
+        assert view.done == []
+
+
+def test_a_port_that_is_in_use_is_wrong_usage_before_anything_begins(runs: Runs) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        result = invoke("--mode", "cpu", "--metrics-port", port)
+    assert_one_line(result, 2, f"--metrics-port {port}: cannot listen on 127.0.0.1", "in use")
+    assert runs == []
+    assert invoke("--mode", "cpu", "--metrics-port", port).exit_code == 0
+    assert len(runs) == 1

@@ -14,6 +14,7 @@ def operation(name: str, **changes: Any) -> OperationNow:
         "name": name,
         "count": 10,
         "errors": 0,
+        "total_ms": 15.0,
         "rate_per_s": 5.0,
         "p50_ms": 1.0,
         "p99_ms": 2.5,

@@ -1,0 +1,1 @@
+"""A run that goes on as metrics for Prometheus."""
