@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from benchserver.embedded import own_environment
 from benchserver.load.workloads.parse import NAMES
 from tests.benchserver.load.workloads.bound import TRACE
 from tests.mitm.bench import WITHIN_S
-from tests.mitm.forked import ROOT
+from tests.mitm.forked import start
 from tests.mitm.forkedserver import forked_server
 from tests.mitm.running import Urls
 
@@ -40,19 +39,16 @@ def server() -> Iterator[Urls]:
 
 def load(server: Urls, report: Path, *options: str) -> dict[str, Any]:
     """Return the report of a load of small requests that passed."""
-    command = [sys.executable, "-m", "benchserver", "load", "--mode", "cpu", "--seed", "3"]
-    command += ["--rpc-url", server.rpc_url, "--url", server.http_url, "--json", str(report)]
-    command += ["--kvcache-shape-spec", "(2,1024,16,1,8):float16:1", "--num-tokens", "1024"]
-    ended = subprocess.run(
-        [*command, *options],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=own_environment(),
-        timeout=WITHIN_S,
-        check=False,
+    process = start(
+        *("load", "--mode", "cpu", "--seed", "3", "--json", str(report)),
+        *("--rpc-url", server.rpc_url, "--url", server.http_url),
+        *("--kvcache-shape-spec", "(2,1024,16,1,8):float16:1", "--num-tokens", "1024"),
+        *options,
+        variables=own_environment(),
+        stderr=subprocess.PIPE,
     )
-    assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
+    stdout, stderr = process.communicate(WITHIN_S)
+    assert process.returncode == 0, f"{stdout}\n{stderr}"
     document: dict[str, Any] = json.loads(report.read_bytes())["load"]
     return document
 

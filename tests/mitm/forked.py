@@ -83,6 +83,8 @@ class Forked:
 
 
 def _all_of(stream: IO[str]) -> str:
+    if stream.closed:
+        return ""
     with stream:
         return stream.read()
 

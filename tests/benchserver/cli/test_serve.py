@@ -23,9 +23,10 @@ import pytest
 from click.testing import CliRunner
 
 from benchserver.cli.main import cli
+from benchserver.embedded import own_environment
 from tests.benchserver.cli.commandline import invoke
+from tests.mitm.forked import ROOT, Forked, start
 
-ROOT = Path(__file__).parents[3]
 READY_S = 30.0
 END_S = 30.0
 SECRET = "hunter2-hunter2-hunter2"
@@ -37,7 +38,7 @@ SMALL = ("--port", "0", "--http-port", "0", "--l1-size-gb", "0.01")
 class Running:
     """A `serve` that has said that it is ready."""
 
-    process: subprocess.Popen[str]
+    process: Forked | subprocess.Popen[str]
     banner: str
 
     @property
@@ -49,12 +50,19 @@ class Running:
     def end(self) -> tuple[int, str]:
         """Return the exit code and what was said on stderr."""
         _, said = self.process.communicate(timeout=END_S)
-        return self.process.returncode, said
+        return self.process.wait(), said
 
 
 @contextmanager
-def served(*options: str, before: Sequence[str] = (), **variables: str) -> Iterator[Running]:
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("BENCH_SERVER_")}
+def served(*options: str) -> Iterator[Running]:
+    process = start("serve", *SMALL, *options, variables=own_environment(), stderr=subprocess.PIPE)
+    with ready(process) as running:
+        yield running
+
+
+@contextmanager
+def started(*options: str, before: Sequence[str] = (), **variables: str) -> Iterator[Running]:
+    """As `served`, as users start it: where the command line matters, or who started it."""
     process = subprocess.Popen(
         [*before, sys.executable, "-m", "benchserver", "serve", *SMALL, *options],
         stdin=subprocess.DEVNULL,
@@ -62,8 +70,14 @@ def served(*options: str, before: Sequence[str] = (), **variables: str) -> Itera
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        env={**environment, **variables},
+        env={**own_environment(), **variables},
     )
+    with ready(process) as running:
+        yield running
+
+
+@contextmanager
+def ready(process: Forked | subprocess.Popen[str]) -> Iterator[Running]:
     try:
         assert process.stdout is not None
         assert select.select([process.stdout], [], [], READY_S)[0], "not ready in time"
@@ -113,14 +127,14 @@ def test_more_signals_change_nothing(number: int) -> None:
 
 
 def test_nohup_is_respected() -> None:
-    with served(before=["nohup"]) as running:
+    with started(before=["nohup"]) as running:
         running.process.send_signal(signal.SIGHUP)
         assert get(f"{running.url}/healthcheck")[0] == 200
         running.process.send_signal(signal.SIGTERM)
         assert running.end()[0] == 0
 
 
-def everything_shown(process: subprocess.Popen[str]) -> bytes:
+def everything_shown(process: Forked | subprocess.Popen[str]) -> bytes:
     folder = Path(f"/proc/{process.pid}")
     return (folder / "cmdline").read_bytes() + (folder / "comm").read_bytes()
 
@@ -136,7 +150,7 @@ def test_a_token_guards_http_and_is_never_shown(way: str, tmp_path: Path) -> Non
         "file": ("--http-token-file", str(file)),
     }
     variables = {"BENCH_SERVER_HTTP_TOKEN": SECRET} if way == "environment" else {}
-    with served(*options[way], **variables) as running:
+    with started(*options[way], **variables) as running:
         assert get(f"{running.url}/healthcheck")[0] == 200
         assert get(f"{running.url}/status")[0] == 401
         status, config = get(f"{running.url}/config", SECRET)
@@ -219,13 +233,12 @@ def test_a_server_for_everybody_says_so() -> None:
 @pytest.mark.parametrize("option", ["--host", "--http-host"])
 def test_a_host_that_is_none_is_one_line(option: str, host: str) -> None:
     # A process of its own: one that has served ignores signals from then on.
-    command = [sys.executable, "-m", "benchserver", "serve", *SMALL, option, host]
-    ended = subprocess.run(
-        command, capture_output=True, text=True, cwd=ROOT, timeout=READY_S, check=False
-    )
-    assert (ended.returncode, ended.stdout) == (1, "")
-    assert ended.stderr.startswith("bench-server: error: cannot listen on ")
-    assert ended.stderr.count("\n") == 1
+    words = ("serve", *SMALL, option, host)
+    process = start(*words, variables=own_environment(), stderr=subprocess.PIPE)
+    stdout, stderr = process.communicate(READY_S)
+    assert (process.returncode, stdout) == (1, "")
+    assert stderr.startswith("bench-server: error: cannot listen on ")
+    assert stderr.count("\n") == 1
 
 
 def test_an_ipv6_address_is_shown_as_urls_have_it() -> None:

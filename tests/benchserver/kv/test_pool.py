@@ -25,6 +25,7 @@ class TestHostPool(PoolSuite):
     """The reference is not compared with itself alone: the suite says what is right, too."""
 
     open = staticmethod(open_host)
+    max_examples = 20  # host/test_seeing.py draws 150, of all specs together
 
 
 @pytest.mark.torch
