@@ -336,7 +336,7 @@ class Run:
             ledger.add([passed(RUN)])
         if lost := self._opened.connections.lost:
             ledger.add([failed(REPLIES, f"{lost} connections to the server were lost")])
-        owed = self._scenario.traits.owes_growth
+        owed = self._scenario.traits.owes_growth and self._end is None
         judge_resources(self._book.monitor.resources.now(), ledger, owed=owed)
         if not ledger.tallies[REPLIES].failed:
             ledger.add([passed(REPLIES)])

@@ -161,6 +161,7 @@ class Play:
     clients: int = 1
     in_flight: int = 1
     at_once: int = 1
+    owes_growth: bool = False
     fits: Callable[[Engine, Geometry, int], None] | None = None
     omitted: Omissions = field(default_factory=Omissions)
     seen: list[Stage] = field(default_factory=list)
@@ -176,6 +177,7 @@ class Play:
             clients=self.clients,
             in_flight=self.in_flight,
             at_once=self.at_once,
+            owes_growth=self.owes_growth,
             fits=self.fits,
         )
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from benchserver.check.growth import GROWTH
 from benchserver.check.health import HEALTH
 from benchserver.check.replies import REPLIES
 from benchserver.check.residue import RESIDUE
@@ -393,6 +394,22 @@ async def test_what_a_scenario_leaves_out_is_said_and_what_it_forgets_is_unprove
     result = await played(make_config(spec=SPEC), Play(act), Server())
     assert result.verdict is Verdict.UNKNOWN
     assert result.ledger.tallies[ASIDE].verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.asyncio
+async def test_growth_is_owed_by_a_soak_alone_and_by_none_that_ended_by_an_error(
+    make_config: MakeConfig,
+) -> None:
+    async def fails(stage: Stage) -> None:
+        await two_acts(stage)
+        raise FatalError("the play cannot go on")
+
+    result = await played(make_config(spec=SPEC), Play(two_acts, owes_growth=True), Server())
+    assert result.ledger.tallies[GROWTH].texts == ["it takes 150 s or more to tell"]
+    assert result.verdict is Verdict.UNKNOWN
+    for play in (Play(two_acts), Play(fails, owes_growth=True)):
+        result = await played(make_config(spec=SPEC), play, Server())
+        assert "growth" in result.ledger.not_evaluated()
 
 
 @pytest.mark.asyncio
