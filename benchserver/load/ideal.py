@@ -24,6 +24,9 @@ It keeps twice as many at most, some 150 MiB.
 MAX_LRU_CHUNKS = 1 << 20
 """The largest LRU cache that is counted, some 200 MiB."""
 
+_ENTRY_BYTES = 100
+"""What a chunk takes in either cache."""
+
 _DIGEST_BYTES = 8
 """Kept of each name.  That two of a million are equal in them has a chance of 1 in 10 million."""
 
@@ -41,6 +44,10 @@ class InfiniteCache:
         self.remembered = remembered
         self._young, self._old = set[bytes](), set[bytes]()
         self.forgets = False
+
+    def __len__(self) -> int:
+        """Return how many names are kept."""
+        return len(self._young) + len(self._old)
 
     def ask(self, chunks: Sequence[bytes]) -> int:
         """Return how many chunks of a request are hit, and store the others."""
@@ -62,6 +69,10 @@ class LruCache:
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._kept: OrderedDict[bytes, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        """Return how many chunks are kept."""
+        return len(self._kept)
 
     def ask(self, chunks: Sequence[bytes]) -> int:
         """Return how many chunks of a request are hit, and store the others."""
@@ -124,6 +135,11 @@ class Ideal:
         self.lru_chunks = lru_chunks
         self._endless = InfiniteCache(remembered)
         self._bounded = LruCache(lru_chunks)
+
+    @property
+    def nbytes(self) -> int:
+        """Return about how much memory both caches take."""
+        return (len(self._endless) + len(self._bounded)) * _ENTRY_BYTES
 
     @property
     def why_no_lru(self) -> str:

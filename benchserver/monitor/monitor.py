@@ -15,7 +15,7 @@ from benchserver.clock import NS_PER_S, Clock, utc_now
 from benchserver.config.watch import Watch
 from benchserver.errors import one_line
 from benchserver.monitor.pace import Pace
-from benchserver.monitor.resources import Resources
+from benchserver.monitor.resources import L1_MAY_LIE_IN, Resources
 from benchserver.monitor.snapshot import HitsNow, OperationNow, Phase, Snapshot
 from benchserver.stats.latency import LatencySeries, LatencySummary
 from benchserver.stats.measures import Measures, Series
@@ -72,6 +72,7 @@ class Monitor:
         self._totals: dict[Series, _Totals] = {}
         watch = watch or Watch()
         self.resources = Resources(watch.bounds, watch.growth_every_s)
+        self._kept_bytes: Callable[[], int] = lambda: 0
         self.phase: Phase = "starting"
 
     def concluded(self, label: str, findings: Sequence[Finding]) -> None:
@@ -88,12 +89,17 @@ class Monitor:
         self._asked_chunks += asked_chunks
         self._hit_chunks += hit_chunks
 
+    def keeps(self, kept_bytes: Callable[[], int]) -> None:
+        """Ask, whenever resources are looked at, what a scenario keeps by design, up to a bound."""
+        self._kept_bytes = kept_bytes
+
     def see(self, values: Mapping[str, float], l1_used: float) -> tuple[str, ...]:
         """Take what is held of resources now, and what lies in the server's L1.
 
         Returns what has begun to grow, in words.
         """
-        return self.resources.see(self._at_s(), values, l1_used)
+        filling = {**dict.fromkeys(L1_MAY_LIE_IN, l1_used), "our memory": float(self._kept_bytes())}
+        return self.resources.see(self._at_s(), values, filling)
 
     def server_restarted(self, why: str) -> None:
         """Hear that the server is another process now."""

@@ -2,9 +2,10 @@
 
 Memory that a server takes for what it caches is no leak.  What lies in its L1, by its own /status,
 is taken off its memory as far as that rises: if what is left does not grow, L1 filling up explains
-it.  A server whose L1 is in memory from the start looks as if it shrank then, and one that keeps
-account of what it stores needs memory for that too: of these nothing is said before L1 is full,
-unless they grow by twice as much as it.
+it.  What the bench keeps of a load, up to a bound, is taken off its own memory likewise.  A server
+whose L1 is in memory from the start looks as if it shrank then, and one that keeps account of what
+it stores needs memory for that too: of these nothing is said before L1 is full, unless they grow by
+twice as much as it.
 """
 
 from __future__ import annotations
@@ -18,29 +19,39 @@ from benchserver.monitor.snapshot import Growth, ResourceNow, Side, Unit
 from benchserver.stats.growth import LEAST_LOOKS, Fit, Judgement, blocks_of, judge_growth
 from benchserver.stats.samples import Samples
 
-_FILLED = frozenset({"server memory", "shared memory"})
-"""Where L1 may lie."""
+L1_MAY_LIE_IN = ("server memory", "shared memory")
+
+_EXPLAINS: Mapping[str, tuple[str, str]] = {
+    "our memory": (
+        "what the bench keeps of the load explains its growth",
+        "what the bench keeps of the load grows meanwhile, up to a bound",
+    ),
+    **dict.fromkeys(
+        L1_MAY_LIE_IN,
+        ("what is stored in L1 explains its growth", "its L1 fills up meanwhile"),
+    ),
+}
+"""What is said of memory that is filled, if that explains its growth, and if nobody can tell."""
 
 _S_PER_HOUR = 3600.0
 _OVER_EXPLAINED = 0.25
-"""L1 explains what grows if what is left shrinks by no more than this share of it."""
+"""What fills up explains what grows if the rest shrinks by no more than this share of it."""
 
 _TOLD = 3
 """How often it is told of one resource that it has begun to grow."""
 
-_L1_EXPLAINS = "what is stored in L1 explains its growth"
-_L1_FILLS = "its L1 fills up meanwhile"
-
 
 @dataclass(slots=True, kw_only=True)
 class _Track:
-    """One resource: what was seen of it, as it was and without L1."""
+    """One resource: what was seen of it, as it was and without what it is filled with."""
 
     name: str
     bound: float
     every_s: float
     samples: Samples = field(default_factory=Samples)
-    without_l1: Samples = field(default_factory=Samples)
+    rest: Samples = field(default_factory=Samples)
+    filled: float = 0.0
+    """The most that it was filled with."""
     value: float | None = None
     verdict: Growth = "not measured"
     fit: Fit | None = None
@@ -70,22 +81,21 @@ class Resources:
         self._tracks = {
             name: _Track(name=name, bound=bound, every_s=every_s) for name, bound in bounds.items()
         }
-        self._l1_used = 0.0
 
     def see(
-        self, at_s: float, values: Mapping[str, float], l1_used: float = 0.0
+        self, at_s: float, values: Mapping[str, float], filling: Mapping[str, float] | None = None
     ) -> tuple[str, ...]:
-        """Take what was seen at one moment; `l1_used` is what lies in the server's L1.
+        """Take what was seen at one moment; `filling` is what memory may be filled with.
 
         Returns what has begun to grow, in words, the first times that it has.
         """
         news = []
-        self._l1_used = max(self._l1_used, l1_used)
         for name, value in values.items():
             track = self._tracks[name]
             track.value = value
             kept = track.samples.add(at_s, value)
-            track.without_l1.add(at_s, value - self._l1_used)
+            track.filled = max(track.filled, (filling or {}).get(name, 0.0))
+            track.rest.add(at_s, value - track.filled)
             before = track.verdict
             if kept:
                 _judge(track)
@@ -104,7 +114,6 @@ class Resources:
 
     def begin_anew(self, at_s: float, why: str) -> None:
         """Forget what was seen of the server: it is another process."""
-        self._l1_used = 0.0
         for name, track in self._tracks.items():
             if track.side == "server":
                 base = f"counted from {at_s:.0f} s on: {why}"
@@ -124,27 +133,25 @@ class Resources:
 def _judge(track: _Track) -> None:
     raw, note = _judged(track, track.samples), ""
     judged: Judgement = raw
-    if track.name in _FILLED and raw.verdict != "flat" and raw.fit is not None:
-        judged, note = _without_l1(track, raw, raw.fit)
+    if track.filled and raw.verdict != "flat" and raw.fit is not None:
+        judged, note = _without_filling(track, raw, raw.fit)
     track.verdict, track.fit = judged.verdict, judged.fit
     parts = [_said(track, judged), note, track.base]
     track.reason = "; ".join(part for part in parts if part)
 
 
 def _judged(track: _Track, samples: Samples, filled: float = 0.0) -> Judgement:
-    """Judge samples; `filled` is how much L1 gets an hour meanwhile."""
+    """Judge samples; `filled` is by how much it is filled an hour meanwhile."""
     least = least_growth(track.name, track.bound)
     return judge_growth(samples.kept, track.bound + filled, least, track.every_s)
 
 
-def _without_l1(track: _Track, raw: Judgement, fit: Fit) -> tuple[Judgement, str]:
-    """Judge what is left if what lies in L1 is taken off, and say what that means."""
+def _without_filling(track: _Track, raw: Judgement, fit: Fit) -> tuple[Judgement, str]:
+    """Judge what is left if what fills it up is taken off, and say what that means."""
     filling = blocks_of(
         [
             (at_s, value - left)
-            for (at_s, value), (_, left) in zip(
-                track.samples.kept, track.without_l1.kept, strict=True
-            )
+            for (at_s, value), (_, left) in zip(track.samples.kept, track.rest.kept, strict=True)
         ],
         track.every_s,
     )
@@ -152,13 +159,14 @@ def _without_l1(track: _Track, raw: Judgement, fit: Fit) -> tuple[Judgement, str
     if last <= first:
         return raw, ""
     filled = (last - first) * _S_PER_HOUR / (last_s - first_s)
-    left = _judged(track, track.without_l1, filled)
+    explains, fills = _EXPLAINS[track.name]
+    left = _judged(track, track.rest, filled)
     if left.fit is None or left.verdict == "grows":
         return left, ""
     explained = left.fit.slope >= -_OVER_EXPLAINED * max(fit.slope, track.bound)
     if left.fit.high <= track.bound and explained:
-        return Judgement(verdict="flat", fit=left.fit), _L1_EXPLAINS
-    return Judgement(verdict="cannot tell yet", fit=fit), _L1_FILLS
+        return Judgement(verdict="flat", fit=left.fit), explains
+    return Judgement(verdict="cannot tell yet", fit=fit), fills
 
 
 def _said(track: _Track, judged: Judgement) -> str:

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from benchserver.stats.latency import LatencySeries
 
 MOST_SLOTS = 600
-"""Ten minutes by the second.  A slot takes 27 KB, so all of them 16 MB at most."""
+"""Ten minutes by the second.  A slot takes 16 KB, so all of them 10 MB."""
 
 _SLOT_NS = 1_000_000_000
 _DIGITS = 2
+_SLOT_BYTES = 16_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,11 @@ class Timeline:
         self._most_slots = most_slots
         self._slot_ns = _SLOT_NS
         self._slots = dict[int, _Slot]()
+
+    @property
+    def nbytes(self) -> int:
+        """Return about how much memory this takes."""
+        return len(self._slots) * _SLOT_BYTES
 
     def add(self, at_ns: int, latency_ns: int, nbytes: int = 0) -> None:
         """Count a request that ended well, so long after the origin."""

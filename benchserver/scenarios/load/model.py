@@ -14,6 +14,8 @@ MOST_CHUNKS = 1 << 19
 any other, but was not expected."""
 
 _POSSIBLE = -1
+_CHUNK_BYTES = 160
+"""What a chunk takes here: its name, a time, a place in a map."""
 
 
 class Stored:
@@ -23,6 +25,11 @@ class Stored:
         self._most = most_chunks
         self._at: dict[bytes, int] = {}
         self.forgotten = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Return about how much memory this takes."""
+        return len(self._at) * _CHUNK_BYTES
 
     def acknowledged(self, ids: Sequence[bytes]) -> int:
         """Return how many first chunks are known to be stored, so that all of them must be hit."""

@@ -84,8 +84,14 @@ class LoadRun:
         self._cpu_begin: CpuTimes | None = None
         self._cpu_end: CpuTimes | None = None
 
+    @property
+    def kept_bytes(self) -> int:
+        """Return about how much memory takes what is kept of the load, each part up to a bound."""
+        return self._setting.stored.nbytes + self.ideal.nbytes + self.totals.timeline.nbytes
+
     async def play(self) -> None:
         """Send all requests, and look on meanwhile."""
+        self._stage.book.monitor.keeps(lambda: self.kept_bytes)
         try:
             serving = gather_all(self._serve(lease) for lease in self._leases)
             pinging = ping_meanwhile(self._stage, self.totals.begin_ns)

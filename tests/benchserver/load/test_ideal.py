@@ -139,3 +139,11 @@ def test_a_warm_up_fills_the_caches_and_is_not_counted() -> None:
 
 def test_of_nothing_the_ratio_is_0() -> None:
     assert ideal_hits([], 10).infinite.ratio == 0.0
+
+
+def test_what_it_takes_is_bounded_by_what_it_keeps() -> None:
+    ideal = Ideal(256, 3, remembered=4)
+    assert ideal.nbytes == 0
+    for number in range(100):
+        ideal.ask([b"%032d" % number], 256, counted=True)
+    assert 0 < ideal.nbytes <= (2 * 4 + 3) * 100

@@ -25,7 +25,7 @@ def watched(
     """Return what is known of one resource after so many seconds."""
     resources = Resources(GROWTH_BOUNDS)
     for at_s in range(0, lasts_s, 5):
-        resources.see(at_s, {name: value(at_s)}, l1_used(at_s))
+        resources.see(at_s, {name: value(at_s)}, {"server memory": l1_used(at_s)})
     return called(resources, name)
 
 
@@ -103,6 +103,16 @@ def test_an_l1_that_was_in_memory_from_the_start_explains_nothing() -> None:
 def test_l1_explains_nothing_of_our_own_memory() -> None:
     one = watched(lambda at_s: at_s * MB, lambda at_s: at_s * MB, name="our memory", lasts_s=900)
     assert one.verdict == "grows"
+
+
+def test_what_the_bench_keeps_of_a_load_is_no_leak_of_ours() -> None:
+    resources = Resources(GROWTH_BOUNDS)
+    for at_s in range(0, 900, 5):
+        kept = at_s * MB / 5
+        resources.see(at_s, {"our memory": 50 * MB + 1.1 * kept}, {"our memory": kept})
+    one = called(resources, "our memory")
+    assert one.verdict == "cannot tell yet"
+    assert one.reason.endswith("; what the bench keeps of the load grows meanwhile, up to a bound")
 
 
 def test_what_is_not_seen_is_said_and_what_was_seen_counts_on() -> None:

@@ -108,3 +108,11 @@ def test_two_merged_are_as_one_that_counted_all(
         nbytes for _, good, nbytes in [*first, *second] if good
     )
     assert len(both.rows()) <= most
+
+
+def test_it_says_about_how_much_memory_it_takes() -> None:
+    timeline = Timeline(most_slots=4)
+    assert timeline.nbytes == 0
+    for second in range(9):
+        timeline.add(second * 1_000_000_000, 1)
+    assert 0 < timeline.nbytes <= 4 * 16_000

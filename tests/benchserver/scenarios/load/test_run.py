@@ -54,6 +54,19 @@ async def test_a_closed_loop_sends_as_fast_as_answers_come(make_load: MakeLoad) 
 
 
 @pytest.mark.asyncio
+async def test_it_says_how_much_memory_takes_what_it_keeps(make_load: MakeLoad) -> None:
+    loaded = make_load(requests=50, workload="unique")
+    run = await run_of(loaded)
+    monitor, kept = loaded.stage.book.monitor, run.kept_bytes
+    # Fifty requests of two chunks, in what is stored and in two ideal caches.
+    assert kept >= 100 * (160 + 100)
+    monitor.see({"our memory": 2.0 * kept}, 0)
+    ours = next(one for one in monitor.snapshot().resources if one.name == "our memory")
+    assert ours.value == 2.0 * kept
+    assert monitor.snapshot().hits is not None
+
+
+@pytest.mark.asyncio
 async def test_an_open_loop_sends_when_requests_are_due(make_load: MakeLoad) -> None:
     loaded = make_load(rate="20", duration_s=2.0, requests=None)
     run = await run_of(loaded)
