@@ -23,8 +23,8 @@ from benchserver.stats.measures import Measures, Series
 _LAST_FAILURES = 8
 _FAILURE_CHARS = 400
 
-_TOTALS_EVERY_NS = 5 * NS_PER_S
-"""The percentiles of a whole run take a millisecond a series: the event loop is not held for that
+_TOTALS_EVERY_NS = 30 * NS_PER_S
+"""The percentiles of a whole run take a millisecond or two a series: the loop is not held for that
 each time that somebody looks."""
 
 

@@ -94,8 +94,7 @@ def _ranked(now: Snapshot, trends: Trends, window: Window) -> Iterator[tuple[int
     if text := _hits_text(now, columns):
         yield 6, (Line(text),)
     yield from _operation_rows(now, trends, window)
-    for resource in now.resources:
-        yield _resource_rank(resource), _resource_row(resource, trends, window)
+    yield from _resource_rows(now, trends, window)
     yield from _failure_rows(now)
 
 
@@ -200,10 +199,18 @@ def _operation_rows(now: Snapshot, trends: Trends, window: Window) -> Iterator[t
         yield rank, (Line(text, style), *chart)
 
 
-def _resource_rank(resource: ResourceNow) -> int:
-    if resource.verdict == "grows":
-        return 3
-    return 6 if resource.unit == "bytes" else 7
+def _resource_rows(now: Snapshot, trends: Trends, window: Window) -> Iterator[tuple[int, Row]]:
+    """Yield a row for what grows, and for memory; all else that is in use shares one."""
+    others = []
+    for resource in now.resources:
+        if resource.verdict == "grows":
+            yield 3, _resource_row(resource, trends, window)
+        elif resource.unit == "bytes" and resource.value:
+            yield 6, _resource_row(resource, trends, window)
+        elif resource.value:
+            others.append(f"{resource.name} {value_text(resource)}")
+    if others:
+        yield 7, (Line(f"held: {', '.join(others)}", FAINT),)
 
 
 def _resource_row(resource: ResourceNow, trends: Trends, window: Window) -> Row:

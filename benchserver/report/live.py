@@ -61,7 +61,8 @@ class LivePrinter:
         self._now: Snapshot | None = None
         self._waiting: list[str] = []
         self._left_out = 0
-        self._shown: tuple[int, int, list[str]] | None = None
+        self._made: tuple[Snapshot, tuple[int, int], list[str]] | None = None
+        self._shown: list[str] | None = None
 
     def write(self, line: Line) -> None:
         """Write one line above the view, soon."""
@@ -81,18 +82,25 @@ class LivePrinter:
         """Bring the terminal up to date; to be called some times a second."""
         if self._now is None:
             return
-        columns, rows = self._screen.size
+        rows = self._rows(self._now, self._screen.size)
+        stands = self._screen.painted and rows is self._shown
+        if (not stands or self._waiting) and self._screen.write(self._taken(), rows):
+            self._shown = rows
+
+    def _rows(self, now: Snapshot, size: tuple[int, int]) -> list[str]:
+        """Return the rows of the view; the same list as long as nothing has changed."""
+        if self._made is not None and self._made[0] is now and self._made[1] == size:
+            return self._made[2]
+        columns, rows = size
         window = Window(
             # A row that fills the last column may be broken, or not: terminals differ.
             columns=columns - 1,
             rows=rows - _SPARE_ROWS,
             ascii_only=self._ascii_only,
         )
-        painted = [self._paint.row(row) for row in frame(self._now, self._trends, window)]
-        shown = columns, rows, painted
-        stands = self._screen.painted and shown == self._shown
-        if (not stands or self._waiting) and self._screen.write(self._taken(), painted):
-            self._shown = shown
+        made = [self._paint.row(row) for row in frame(now, self._trends, window)]
+        self._made = now, size, made
+        return made
 
     def close(self) -> None:
         """Wipe the view, and write what waits."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from benchserver.check.verdict import Verdict
 from benchserver.line import BAD, FAINT, GOOD, PLAIN, Line
-from benchserver.monitor.snapshot import HitsNow, OperationNow, ResourceNow, Snapshot
+from benchserver.monitor.snapshot import HitsNow, OperationNow, Snapshot
 from benchserver.report.figures import (
     clock_text,
     ms_text,
@@ -42,7 +42,7 @@ def now_lines(now: Snapshot) -> list[Line]:
         *_hit_lines(now.hits),
         *operation_lines(now),
         *([Line(f"Throughput: {rates}")] if (rates := gb_text(now)) else []),
-        *(_resource_line(resource) for resource in now.resources),
+        *_resource_lines(now),
         *(Line(text[0].upper() + text[1:], BAD) for text in troubles(now)),
         *failure_lines(now),
     ]
@@ -101,11 +101,18 @@ def _hit_lines(hits: HitsNow | None) -> list[Line]:
     return [Line(f"LOOKUP found {text}")]
 
 
-def _resource_line(resource: ResourceNow) -> Line:
-    style = BAD if resource.verdict == "grows" else PLAIN
-    said = f" ({resource.reason})" if resource.reason else ""
-    text = f"{resource.name}: {value_text(resource)}, {resource.verdict}{said}"
-    return Line(text[0].upper() + text[1:], style)
+def _resource_lines(now: Snapshot) -> Iterator[Line]:
+    """Yield a line for each that grows; of all others, one for those of which the same is said."""
+    alike: dict[str, list[str]] = {}
+    for resource in now.resources:
+        reason = f" ({resource.reason})" if resource.reason else ""
+        said, value = f"{resource.verdict}{reason}", f"{resource.name} {value_text(resource)}"
+        if resource.verdict == "grows":
+            yield Line(f"Grows: {value}{reason}", BAD)
+        else:
+            alike.setdefault(said, []).append(value)
+    for said, values in alike.items():
+        yield Line(f"{said[0].upper()}{said[1:]}: {', '.join(values)}")
 
 
 def _slowest(now: Snapshot) -> list[str]:
@@ -116,8 +123,9 @@ def _slowest(now: Snapshot) -> list[str]:
 
 def _memory_texts(now: Snapshot) -> Iterator[str]:
     for resource in now.resources:
-        if resource.value is not None and (resource.unit == "bytes" or resource.verdict == "grows"):
-            yield f"{resource.name} {value_text(resource)} {resource.verdict}"
+        grows = " grows" if resource.verdict == "grows" else ""
+        if grows or (resource.unit == "bytes" and resource.value):
+            yield f"{resource.name} {value_text(resource)}{grows}"
 
 
 def troubles(now: Snapshot) -> list[str]:

@@ -86,6 +86,26 @@ def test_a_window_of_twenty_columns_and_five_rows(now: Snapshot, rows: list[str]
     assert [row for row in made if not row.startswith("──")] == rows
 
 
+def test_what_does_not_grow_and_is_no_memory_shares_a_row() -> None:
+    now = snapshot(
+        resources=(
+            resource("our memory", side="ours", value=2.5e6),
+            resource("our threads", side="ours", unit="count", value=7.0),
+            resource("server threads", unit="count", value=6.0),
+            resource("server locks", unit="count", value=4.0, verdict="grows"),
+            resource("server sessions", unit="count", value=0.0),
+            resource("shared memory", value=0.0),
+            resource("server memory", value=None, verdict="not measured"),
+        )
+    )
+    rows = shown(now, 70, 30)[8:]
+    assert [row.partition("   ")[0] for row in rows] == [
+        "our memory  2.38 MiB, flat",
+        "server locks  4, grows",
+        "held: our threads 7, server threads 6",
+    ]
+
+
 def test_no_row_says_good_where_it_has_no_room_for_bad() -> None:
     for columns in range(1, 60):
         row = shown(bad_snapshot(), columns, 1)[0]

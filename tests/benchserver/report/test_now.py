@@ -10,7 +10,7 @@ from tests.benchserver.report.snapshots import bad_snapshot, empty_snapshot, sna
 def test_one_line_on_a_good_run() -> None:
     assert now_line(snapshot()) == (
         "[0:03:12] 60 of 100 sequences proven, 0 failed, 0 unproven, 2.50/s; "
-        "p99 ms: STORE 2.50, LOOKUP warm 0.75; hits 75.0%; server memory 1.00 GiB flat; "
+        "p99 ms: STORE 2.50, LOOKUP warm 0.75; hits 75.0%; server memory 1.00 GiB; "
         "nothing wrong so far"
     )
 
@@ -43,7 +43,7 @@ def test_a_summary_of_a_good_run() -> None:
         "LOOKUP warm               10         0      5.00      1.00      0.75      3.00"
         "      1.25     20.00",
         "Throughput: STORE 1.50 GB/s",
-        "Server memory: 1.00 GiB, flat",
+        "Flat: server memory 1.00 GiB",
     ]
     assert lines[1].style == GOOD
 
@@ -52,14 +52,14 @@ def test_a_summary_of_a_bad_run() -> None:
     lines = now_lines(bad_snapshot())
     assert [line.text for line in lines if line.style == BAD] == [
         "Verdict so far: FAILED",
-        "Server memory: 1.00 GiB, grows (4.1 MiB an hour, at most 1 may be)",
+        "Grows: server memory 1.00 GiB (4.1 MiB an hour, at most 1 may be)",
         "Nothing was heard for 12 s",
         "Connected again 2 times",
         "Findings that are not good, by check: content 3, store 1",
         "  seq=7: content: rank=0 layer 3: bytes differ",
         "  seq=8: store: no answer",
     ]
-    assert "Server locks: -, not measured" in [line.text for line in lines]
+    assert "Not measured: server locks -" in [line.text for line in lines]
 
 
 def test_a_summary_before_anything_is_known() -> None:
