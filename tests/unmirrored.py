@@ -18,6 +18,7 @@ UNMIRRORED: dict[str, str] = {
             "benchserver/options/output.py",
             "benchserver/options/target.py",
             "benchserver/options/watch.py",
+            "benchserver/page/options.py",
             "benchserver/refserver/options.py",
             "benchserver/scenarios/baseline/options.py",
             "benchserver/scenarios/load/options.py",

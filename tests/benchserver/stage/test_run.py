@@ -484,15 +484,13 @@ async def test_workers_ping_while_a_scenario_sleeps(make_config: MakeConfig) -> 
 
 @pytest.mark.asyncio
 async def test_requests_of_all_clients_are_settled_at_the_end(make_config: MakeConfig) -> None:
-    server = Server(script={Op.LOOKUP: VOID, Op.QUERY_PREFETCH_STATUS: 1, Op.END_SESSION: VOID})
-    server.script[Op.FREE_LOOKUP_LOCKS] = VOID
+    server = Server(script={Op.QUERY_PREFETCH_STATUS: 1, Op.END_SESSION: VOID})
+    server.script |= {Op.LOOKUP: VOID, Op.FREE_LOOKUP_LOCKS: VOID}
 
     async def leave_open(stage: Stage) -> None:
         for crew in stage.crews:
-            for name in ("a", "b"):
-                name = f"{name}-{crew.number}"
-                request = crew.desk.open(list(range(64)), end=64, request_id=name)
-                await crew.desk.lookup(request)
+            for name in (f"a-{crew.number}", f"b-{crew.number}"):
+                await crew.desk.lookup(crew.desk.open([*range(64)], end=64, request_id=name))
         await two_acts(stage)
 
     result = await played(make_config(spec=SPEC), Play(leave_open, clients=3), server)
