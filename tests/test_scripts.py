@@ -13,7 +13,6 @@ ROOT = Path(__file__).resolve().parents[1]
 
 SHORT = {
     "fuzz_server": ("--seconds", "3", "--seed", "1"),
-    "soak_embedded": ("--units", "40"),
     "soak_evictions": ("--sequences", "64", "--workers", "2", "--seed", "1"),
     "kill_fs_tier": ("--rounds", "1", "--seed", "1"),
 }

@@ -37,9 +37,6 @@ _S_PER_HOUR = 3600.0
 _OVER_EXPLAINED = 0.25
 """What fills up explains what grows if the rest shrinks by no more than this share of it."""
 
-_TOLD = 3
-"""How often it is told of one resource that it has begun to grow."""
-
 
 @dataclass(slots=True, kw_only=True)
 class _Track:
@@ -56,7 +53,8 @@ class _Track:
     verdict: Growth = "not measured"
     fit: Fit | None = None
     reason: str = ""
-    told: int = 0
+    told: bool = False
+    """Whether it was said that it grows, and it has not been flat since."""
     base: str = ""
     """Why it is counted from later than the begin, if it is."""
 
@@ -87,7 +85,7 @@ class Resources:
     ) -> tuple[str, ...]:
         """Take what was seen at one moment; `filling` is what memory may be filled with.
 
-        Returns what has begun to grow, in words, the first times that it has.
+        Returns what has begun to grow, in words.
         """
         news = []
         for name, value in values.items():
@@ -96,12 +94,11 @@ class Resources:
             kept = track.samples.add(at_s, value)
             track.filled = max(track.filled, (filling or {}).get(name, 0.0))
             track.rest.add(at_s, value - track.filled)
-            before = track.verdict
             if kept:
                 _judge(track)
-            if track.verdict == "grows" and before != "grows" and track.told < _TOLD:
-                track.told += 1
+            if track.verdict == "grows" and not track.told:
                 news.append(track.reason)
+            track.told = track.verdict == "grows" or (track.told and track.verdict != "flat")
         return tuple(news)
 
     def unseen(self, names: Iterable[str], reason: str) -> None:

@@ -58,6 +58,19 @@ def test_a_leak_is_said_in_words() -> None:
     assert one.reason == "server sessions grow by 720 an hour (720 to 720), bound 2 an hour"
 
 
+def test_it_is_said_once_that_something_grows_until_it_was_flat() -> None:
+    resources, news = Resources(GROWTH_BOUNDS), list[str]()
+    for at_s in range(0, 400, 5):
+        news += resources.see(at_s, {"server sessions": at_s})
+    assert [text.partition(" by")[0] for text in news] == ["server sessions grow"]
+    for at_s in range(400, 4000, 5):
+        news += resources.see(at_s, {"server sessions": 400})
+    assert called(resources, "server sessions").verdict == "flat"
+    for at_s in range(4000, 40_000, 5):
+        news += resources.see(at_s, {"server sessions": at_s})
+    assert len(news) == 2
+
+
 def test_what_stays_is_flat() -> None:
     one = watched(lambda at_s: 50 * MB)
     assert (one.verdict, one.value, one.bound_per_hour) == ("flat", 50 * MB, 8 * MB)
