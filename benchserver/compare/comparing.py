@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from benchserver.compare.estimate import MIN_PAIRS, ROUNDING, Sides, estimate, pooled
+from benchserver.compare.estimate import MIN_PAIRS, ROUNDING, Sides, estimate, pooled, typical
 from benchserver.compare.figures import Figure, figure_called
 from benchserver.compare.many import holm
 from benchserver.compare.matching import Cell
@@ -135,7 +135,7 @@ def _sides(figure: Figure, a: tuple[float, ...], b: tuple[float, ...], paired: b
 
 
 def _typical(figure: Figure, values: Sequence[float]) -> float:
-    mean = math.fsum(values) / len(values)
+    mean = typical(values)
     return math.exp(mean) if figure.by_ratio else mean
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from benchserver.compare.estimate import LEVEL, MIN_PAIRS, Estimate
+from benchserver.compare.estimate import LEVEL, MIN_PAIRS, Estimate, kept_freedom
 from benchserver.compare.student import quantile
 
 POWER = 0.8
@@ -23,7 +23,7 @@ def runs_for(found: Estimate, difference: float, *, paired: bool, looks: int) ->
     stretch = max(found.stretch_low, found.stretch_high)
 
     def shows(runs: int) -> bool:
-        freedom = runs - 1 if paired and runs >= MIN_PAIRS else 2 * (runs - 1)
+        freedom = kept_freedom(runs) * (1 if paired and runs >= MIN_PAIRS else 2)
         reach = stretch * quantile(tail, freedom) + quantile(1 - POWER, freedom)
         return reach * found.scatter / math.sqrt(runs) <= difference
 

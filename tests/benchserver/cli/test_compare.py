@@ -10,13 +10,13 @@ import pytest
 from tests.benchserver.cli.commandline import assert_one_line, invoke
 from tests.benchserver.compare.reports import report, with_values, written
 
-SLOWER = (10.0, 10.1, 10.05, 10.02, 10.03)
+TAKEN_MS = (10.0, 10.1, 10.05, 10.02, 10.03, 10.08, 10.01, 10.04)
 
 
 @pytest.fixture
 def folders(tmp_path: Path) -> tuple[str, str]:
-    """Return two folders of five runs in turn; those of B are 20 % slower."""
-    for place, value in enumerate(SLOWER):
+    """Return two folders of eight runs in turn; those of B are 20 % slower."""
+    for place, value in enumerate(TAKEN_MS):
         at_s = 10.0 * place
         written(tmp_path / f"a/{place}.json", report(retrieve_ms=value, at_s=at_s))
         made = report(retrieve_ms=1.2 * value, at_s=at_s + 5)
@@ -29,7 +29,7 @@ def test_two_folders(folders: tuple[str, str], tmp_path: Path) -> None:
     result = invoke("compare", *folders, "--json", str(out))
     assert result.exit_code == 0, result.stderr
     assert result.stderr == ""
-    assert "5 pairs of runs" in result.stdout
+    assert "8 pairs of runs" in result.stdout
     assert result.stdout.rstrip().endswith("(exit 0)")
     found = {row["figure"]: row for row in json.loads(out.read_bytes())["figures"]}
     assert found["retrieve.p50"]["finding"] == "worse"

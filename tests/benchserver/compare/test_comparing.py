@@ -11,6 +11,7 @@ import random
 import pytest
 
 from benchserver.compare.comparing import Comparison, compare
+from benchserver.compare.estimate import MIN_PAIRS
 from benchserver.compare.matching import Cell
 from benchserver.compare.rows import ALL_CELLS, Finding
 from tests.benchserver.compare.reports import report, run, run_of
@@ -55,8 +56,8 @@ def test_no_false_alarm_and_no_deafness(runs: int) -> None:
 
 def test_pairs_and_two_samples_are_told() -> None:
     drawn = random.Random(1)
-    assert compare([drawn_cell(drawn, 5, 0.0)], (), 0).groups[0].pairs
-    assert not compare([drawn_cell(drawn, 4, 0.0)], (), 0).groups[0].pairs
+    assert compare([drawn_cell(drawn, MIN_PAIRS, 0.0)], (), 0).groups[0].pairs
+    assert not compare([drawn_cell(drawn, MIN_PAIRS - 1, 0.0)], (), 0).groups[0].pairs
 
 
 def test_values_of_both_sides_are_geometric_means() -> None:

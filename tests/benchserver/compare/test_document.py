@@ -26,7 +26,7 @@ def told_of(cell: Cell) -> Told:
 
 
 def test_a_document() -> None:
-    found = document(told_of(drawn_cell(random.Random(3), 5, 0.3, scatter=0.002)), 5)
+    found = document(told_of(drawn_cell(random.Random(3), 8, 0.3, scatter=0.002)), 5)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert (found["format"], found["seed"], found["exit_code"]) == (1, 5, 0)
     (row,) = found["figures"]
@@ -36,7 +36,7 @@ def test_a_document() -> None:
     (cell,) = found["cells"]
     assert cell["pairs"]
     assert cell["alternating"]
-    assert len(found["sides"]["a"]["runs"]) == 5
+    assert len(found["sides"]["a"]["runs"]) == 8
     assert found["sides"]["b"]["runs"][0]["figures"]["retrieve.p50"] > 12
 
 

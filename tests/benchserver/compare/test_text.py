@@ -31,10 +31,10 @@ def told_of(*cells: Cell, gate: str = "retrieve.p50 > +10%") -> list[str]:
 
 
 def test_a_table() -> None:
-    shown = told_of(drawn_cell(random.Random(3), 6, 0.3, scatter=0.002))
-    assert shown[:2] == ["A: 6 runs of server 0.5.6", "B: 6 runs of server 0.5.6"]
+    shown = told_of(drawn_cell(random.Random(3), 8, 0.3, scatter=0.002))
+    assert shown[:2] == ["A: 8 runs of server 0.5.6", "B: 8 runs of server 0.5.6"]
     assert shown[2:4] == ["  a remark", ""]
-    assert shown[4] == "6 pairs of runs, in the order of time (the sides alternate)"
+    assert shown[4] == "8 pairs of runs, in the order of time (the sides alternate)"
     assert shown[5].split() == ["figure", "A", "B", "change", "95", "%", "interval", "p", "more"]
     (retrieve,) = [line for line in shown if line.startswith("retrieve.p50")]
     assert "+30." in retrieve
@@ -58,7 +58,7 @@ def test_how_runs_were_made_is_said() -> None:
     b = tuple(run(began_s=float(at)) for at in (3, 4))
     assert any("one side ran before the other" in line for line in told_of(Cell("", a, b)))
     turns = told_of(drawn_cell(random.Random(1), 3, 0.0))
-    assert any("the sides alternate; pairs from 5 a side on" in line for line in turns)
+    assert any("the sides alternate; pairs from 8 a side on" in line for line in turns)
 
 
 def test_cells_have_their_tables_and_one_together() -> None:
