@@ -184,6 +184,7 @@ def test_the_pure_packages_know_no_clock_socket_loop_or_logger(package: str) -> 
             {
                 "benchserver/breakeven/plot.py",
                 "benchserver/page/charts.py",
+                "benchserver/page/sides.py",
                 "benchserver/page/svg.py",
             },
         ),

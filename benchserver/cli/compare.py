@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,7 +14,10 @@ from benchserver.cli.group import OneLineCommand
 from benchserver.cli.output import Output, complain, say
 from benchserver.compare.options import COMPARE
 from benchserver.ending import Ending
-from benchserver.errors import EXIT_FAILED, FatalError, UsageError
+from benchserver.errors import EXIT_FAILED, FatalError, UsageError, one_line
+
+if TYPE_CHECKING:
+    from benchserver.report.destinations import Destination
 
 
 class _TwoSided(OneLineCommand):
@@ -43,26 +47,77 @@ def compare(ending: Ending, /, paths: tuple[str, ...], **options: Any) -> int:
     from benchserver.compare.question import Refused, answer, split
     from benchserver.compare.reading import read_sides
     from benchserver.compare.text import lines
-    from benchserver.report.destinations import names_stdout, open_destination
 
-    told = answer(*read_sides(*split(paths)), options)
+    sides = split(paths)
+    _check_outputs([*sides[0], *sides[1]], options)
+    told = answer(*read_sides(*sides), options)
     if isinstance(told, Refused):
         for text in told.lines:
             say(text)
         raise UsageError(told.error)
-    path, code = options["json"], told.exit_code
-    output = Output(ending, to_stderr=path is not None and names_stdout(path))
+    code = told.exit_code
+    output = Output(ending, to_stderr=any(map(_takes_stdout, _outputs(options).values())))
     with ExitStack() as opened:
-        if path is not None:
-            destination = open_destination("--json", path, ending.seconds_left)
-            opened.callback(destination.close)
+        destinations = {
+            option: _opened(option, path, ending, opened)
+            for option, path in _outputs(options).items()
+        }
         for line in lines(told):
             output.outlet.line(line)
-        if path is not None:
-            content = json.dumps(document(told, options["seed"]), indent=1).encode() + b"\n"
+        found = document(told, options["seed"])
+        for option, destination in destinations.items():
             try:
-                destination.write(content)
+                destination.write(_CONTENTS[option](found))
             except FatalError as error:
                 complain(str(error))
                 code = EXIT_FAILED
         return output.settled(code, lambda _: EXIT_FAILED)
+
+
+def _outputs(options: Mapping[str, Any]) -> dict[str, str]:
+    """Return where reports go, by their options."""
+    paths = {option: options[option.removeprefix("--")] for option in _CONTENTS}
+    return {option: path for option, path in paths.items() if path is not None}
+
+
+def _check_outputs(inputs: Sequence[str], options: Mapping[str, Any]) -> None:
+    """Raise UsageError for two outputs in one place, or one in the place of an input."""
+    from benchserver.page.drawing import require_drawing
+    from benchserver.report.destinations import same_destination
+
+    outputs = _outputs(options)
+    if "--html" in outputs:
+        require_drawing("--html")
+    if len(outputs) == len(_CONTENTS) and same_destination(*outputs.values()):
+        raise UsageError(f"{' and '.join(outputs)} both name {options['json']}")
+    for option, path in outputs.items():
+        if any(same_destination(path, each) for each in inputs):
+            raise UsageError(f"{option} {one_line(path, 120)} is a report that is compared")
+
+
+def _takes_stdout(path: str) -> bool:
+    from benchserver.report.destinations import names_stdout
+
+    return names_stdout(path)
+
+
+def _opened(option: str, path: str, ending: Ending, opened: ExitStack) -> Destination:
+    from benchserver.report.destinations import open_destination
+
+    destination = open_destination(option, path, ending.seconds_left)
+    opened.callback(destination.close)
+    return destination
+
+
+def _json(found: Mapping[str, Any]) -> bytes:
+    return json.dumps(found, indent=1).encode() + b"\n"
+
+
+def _html(found: Mapping[str, Any]) -> bytes:
+    from benchserver.page.comparison import comparison_page
+
+    return comparison_page(found)
+
+
+_CONTENTS: Mapping[str, Callable[[Mapping[str, Any]], bytes]] = {"--json": _json, "--html": _html}
+"""What each output is made of: the document of the comparison."""

@@ -66,6 +66,12 @@ COMPARE = (
                 help="Write a JSON report; -: to standard output, and the table to standard error.",
                 replay=_PURE,
             ),
+            Option(
+                name="--html",
+                kind=Text("PATH"),
+                help="Write a page with both sides in each chart; needs matplotlib.",
+                replay=_PURE,
+            ),
         ),
     ),
 )

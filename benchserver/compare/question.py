@@ -123,8 +123,8 @@ def _is_kept(run: Run, what: str) -> bool:
 
 def _refused(found: Sequence[Difference]) -> Refused:
     return Refused(tuple(_listed(found)), (
-        f"the sides differ in {len(found)} things that must be equal (listed above): --allow KEY "
-        "for each that you know of, or --force"
+        f"the sides differ in what must be equal ({len(found)} listed above): --allow KEY for each "
+        "that you know of, or --force"
     ))  # fmt: skip
 
 

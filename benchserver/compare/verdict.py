@@ -51,7 +51,7 @@ class Told:
             )
         shown = [row for row in told if row.finding is not Finding.NONE]
         if not shown:
-            return f"no difference shown in {len(told)} figures"
+            return f"no difference shown in {_figures(len(told))}"
         shown.sort(key=lambda row: row.corrected_p or 0.0)
         named = ", ".join(
             f"{row.figure.name} {row.finding.value} "
@@ -59,4 +59,8 @@ class Told:
             for row in shown[:_NAMED]
         )
         more = ", ..." if len(shown) > _NAMED else ""
-        return f"a difference shown in {len(shown)} of {len(told)} figures ({named}{more})"
+        return f"a difference shown in {len(shown)} of {_figures(len(told))} ({named}{more})"
+
+
+def _figures(count: int) -> str:
+    return "1 figure" if count == 1 else f"{count} figures"

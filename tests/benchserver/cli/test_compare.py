@@ -57,6 +57,23 @@ def test_exit_codes(gate: str, code: int, folders: tuple[str, str]) -> None:
     assert invoke("compare", *folders, "--fail-if", gate).exit_code == code
 
 
+def test_a_page(folders: tuple[str, str], tmp_path: Path) -> None:
+    out = tmp_path / "out.html"
+    result = invoke("compare", *folders, "--html", str(out), "--fail-if", "retrieve.p50 > +10%")
+    assert result.exit_code == 1
+    page = out.read_text()
+    assert "GATE BROKEN</strong>" in page
+    assert '<figure data-chart="changes-0">' in page
+
+
+def test_no_output_takes_the_place_of_a_report(folders: tuple[str, str]) -> None:
+    ours = f"{folders[0]}/0.json"
+    result = invoke("compare", ours, folders[1], "--json", ours)
+    assert_one_line(result, 2, "is a report that is compared")
+    both = ("--json", f"{ours}.x", "--html", f"{ours}.x")
+    assert_one_line(invoke("compare", ours, folders[1], *both), 2, "both name")
+
+
 def test_one_run_a_side(folders: tuple[str, str]) -> None:
     paths = (f"{folders[0]}/0.json", f"{folders[1]}/0.json")
     result = invoke("compare", *paths)
@@ -72,7 +89,7 @@ def test_a_refusal_lists_what_differs(folders: tuple[str, str], tmp_path: Path) 
     assert result.stdout == ""
     listed, error = result.stderr.splitlines()
     assert listed == "config.num_tokens: A has 512, B has 9"
-    assert error.startswith("bench-server: error: the sides differ in 1 things")
+    assert error.startswith("bench-server: error: the sides differ in what must be equal (1 ")
     assert invoke("compare", folders[0], other, "--allow", "config.num_tokens").exit_code == 0
 
 

@@ -71,7 +71,7 @@ def test_what_differs_is_refused_until_it_is_allowed() -> None:
         "config.num_tokens: A has 512, B has 9",
         "machine.kernel: A has 6.1, B has 7",
     )
-    assert "the sides differ in 2 things" in refused.error
+    assert "the sides differ in what must be equal (2 listed above)" in refused.error
     told = asked(*differing, allow=("machine", "config.num_tokens"))
     assert isinstance(told, Told)
     assert told.remarks[0] == "differs, as you allow: config.num_tokens: A has 512, B has 9"

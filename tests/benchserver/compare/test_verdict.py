@@ -39,7 +39,7 @@ def test_the_worst_gate_decides(outcomes: tuple[Outcome, ...], code: int) -> Non
 
 def test_the_last_line() -> None:
     nothing = [row("retrieve.p99", 0.0, 1.0)]
-    assert told(nothing).summary == "COMPARE: no difference shown in 1 figures (exit 0)"
+    assert told(nothing).summary == "COMPARE: no difference shown in 1 figure (exit 0)"
     some = [*nothing, row("hit_ratio", -0.2), row("store.p50", 0.0953)]
     assert told(some, Outcome.BROKEN, Outcome.HELD).summary == (
         "COMPARE: a difference shown in 2 of 3 figures (hit_ratio worse -0.2, store.p50 worse "
