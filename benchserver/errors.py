@@ -41,6 +41,14 @@ class ServerSilentError(FatalError):
     """The server does not answer now, and may again: it may have been stopped."""
 
 
+class ServerLostError(FatalError):
+    """A connection was lost: the server may be another one by now, which knows nothing of us."""
+
+
+RESTARTS = (ServerGoneError, ServerSilentError, ServerLostError)
+"""What a run survives that may wait for its server to come back."""
+
+
 class WorkCancelledError(Exception):
     """A worker thread was asked to stop before it was done."""
 

@@ -305,6 +305,7 @@ ROOMS = {
         "history",
         "kv",
         "limits",
+        "line",
         "load",
         "monitor",
         "options",

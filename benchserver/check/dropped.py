@@ -32,12 +32,20 @@ class DroppedAccount:
     def __init__(self, before: Counters | None) -> None:
         """`before` is what the server had counted when the run began; None: it does not tell."""
         self._before = before
+        self._used_dropped = 0
+        self._used_evicted = 0
+        """What of the counters of the server that runs now was used as an explanation."""
         self.stored = 0
         """Chunks whose STORE was answered True."""
         self.dropped = 0
         """How many of these were missing, and are accounted for."""
         self.evicted = 0
         """How many more were missing, and had made room for others."""
+
+    def restarted(self, before: Counters | None) -> None:
+        """Take the counters of a server that was restarted: they begin anew."""
+        self._before = before
+        self._used_dropped = self._used_evicted = 0
 
     @property
     def known(self) -> bool:
@@ -56,14 +64,16 @@ class DroppedAccount:
     def explain(self, missing: int, now: Counters | None) -> int:
         """Return how many of so many missing chunks were dropped; each counted one is used once."""
         counted = self.since(now) or Counters()
-        explained = min(missing, max(0, counted.dropped_chunks - self.dropped))
+        explained = min(missing, max(0, counted.dropped_chunks - self._used_dropped))
+        self._used_dropped += explained
         self.dropped += explained
         return explained
 
     def explain_evicted(self, missing: int, now: Counters | None) -> int:
         """Return the same of those that were evicted: stored well, and given up later."""
         counted = self.since(now) or Counters()
-        explained = min(missing, max(0, counted.evicted_chunks - self.evicted))
+        explained = min(missing, max(0, counted.evicted_chunks - self._used_evicted))
+        self._used_evicted += explained
         self.evicted += explained
         return explained
 

@@ -56,11 +56,21 @@ _MAX_TEXT = 80
 class Watch:
     """`growth_bounds` as it was written: "server memory=8MB/h, our descriptors=5/h"; "": none.
 
-    Resources are looked at every `growth_every_s`.
+    Resources are looked at every `growth_every_s`.  A run that may `reconnect` waits so long for a
+    server that it has lost.
     """
 
     growth_bounds: str = ""
     growth_every_s: float = EVERY_S
+    max_failures: int | None = None
+    keep_going: bool = False
+    reconnect: bool = False
+    reconnect_within_s: float = 60.0
+
+    @property
+    def most_failures(self) -> int | None:
+        """Return after how many failed units the run ends early; None: after none."""
+        return None if self.keep_going else self.max_failures
 
     @property
     def bounds(self) -> Mapping[str, float]:

@@ -158,6 +158,13 @@ class Ideal:
         others = self._endless.remembered
         return f"at least: a chunk is remembered until {others} others were asked for"
 
+    def forget(self) -> None:
+        """Let both caches be empty, as those of a server that was restarted are."""
+        forgets = self._endless.forgets
+        self._endless = InfiniteCache(self._endless.remembered)
+        self._endless.forgets = forgets
+        self._bounded = LruCache(self.lru_chunks)
+
     def ask(self, chunks: Sequence[bytes], num_tokens: int, *, counted: bool = True) -> int:
         """Make a request, and return how many of its chunks an infinite cache would have.
 

@@ -68,6 +68,8 @@ class Monitor:
         self._pace = Pace(self._began_ns)
         self._failures = deque[str](maxlen=_LAST_FAILURES)
         self._asked_chunks = 0
+        self.reconnects = 0
+        """How often the server was lost and met again."""
         self._hit_chunks = 0
         self._totals: dict[Series, _Totals] = {}
         watch = watch or Watch()
@@ -131,7 +133,7 @@ class Monitor:
             failures=self._last_failures(),
             failed_checks=self._failed_checks(),
             resources=self.resources.now(),
-            reconnects=0,
+            reconnects=self.reconnects,
             stalled_s=0.0,
             total_units=self._total_units,
             duration_s=self._duration_s,

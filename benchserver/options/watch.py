@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchserver.options.kinds import Number, Port, Text
+from benchserver.options.kinds import Flag, Number, Port, Text, Whole
 from benchserver.options.option import NotReplayed, Option, Replayed, Table
 from benchserver.options.target import MAX_SECONDS
 
@@ -61,6 +61,41 @@ WATCH = Table(
             help="Where --metrics-port listens; 0.0.0.0 lets other hosts read.",
             needs=("--metrics-port", "which serves them"),
             replay=_LOOKED_AT,
+        ),
+        Option(
+            name="--max-failures",
+            field="max_failures",
+            kind=Whole(1, 1 << 40),
+            default_text="no bound",
+            help="End the run early after so many units of work that failed.",
+            replay=Replayed(place=44),
+        ),
+        Option(
+            name="--keep-going",
+            field="keep_going",
+            kind=Flag(),
+            default=False,
+            help="Do not end early for failures, whatever a file, a variable or the command's "
+            "default says of --max-failures.",
+            replay=Replayed(place=45),
+        ),
+        Option(
+            name="--reconnect",
+            field="reconnect",
+            kind=Flag(),
+            default=False,
+            help="If the server is lost, wait for it, register again and go on; without it that is "
+            "a failure.",
+            replay=Replayed(place=46),
+        ),
+        Option(
+            name="--reconnect-within",
+            field="reconnect_within_s",
+            kind=Number(1.0, MAX_SECONDS),
+            default=60.0,
+            help="Seconds that a lost server may take to come back.",
+            needs=("--reconnect", "which waits for it"),
+            replay=Replayed(place=47),
         ),
     ),
 )

@@ -9,6 +9,7 @@ from benchserver.check.verdict import Finding, Verdict, unproven, worst
 from benchserver.clock import Clock
 from benchserver.config.watch import Watch
 from benchserver.history import Probe
+from benchserver.line import Line
 from benchserver.monitor.monitor import Monitor
 from benchserver.reporter import Reporter
 from benchserver.section import Section, make_sections
@@ -44,6 +45,9 @@ class Book:
             total_units=total_units,
             duration_s=lasts_s,
         )
+        self._away_s = 0.0
+        self.cut = 0
+        """How many units of work a restart of the server has cut short."""
         self._makers: list[Callable[[], Section]] = []
 
     @property
@@ -59,6 +63,36 @@ class Book:
         self.measures.concluded(worst(findings).value)
         self.monitor.concluded(label, findings)
         self.reporter.concluded(label, findings)
+
+    def cut_short(self, label: str, number: int = 1) -> None:
+        """Enter units of work that a restart of the server has cut short: nothing was found."""
+        self.cut += number
+        self.reporter.note(f"[{label}] cut short: the server was lost")
+
+    def returned(self, took_s: float) -> None:
+        """Enter that a server that was lost is back, and registered with."""
+        self.monitor.reconnects += 1
+        self._away_s += took_s
+        times = self.monitor.reconnects
+        self.reporter.note(
+            f"The server is back after {took_s:.1f} s, and we are registered again "
+            f"({times} {'time' if times == 1 else 'times'} by now)"
+        )
+
+    def restarts_section(self) -> Section:
+        """Return the section on servers that were lost and came back."""
+        times = self.monitor.reconnects
+        text = "the server was never lost"
+        if times:
+            text = f"{times} {'time' if times == 1 else 'times'}, {self._away_s:.1f} s in all"
+        if self.cut:
+            text += f"; {self.cut} units of work were cut short, and count as neither"
+        return Section(
+            key="reconnects",
+            title="Connected again",
+            lines=(Line(text),),
+            document={"count": times, "away_s": self._away_s, "cut_short": self.cut},
+        )
 
     def add_section(self, make: Callable[[], Section]) -> None:
         """Add a part to the reports: `make` is called once, when the run has ended."""

@@ -62,6 +62,8 @@ class Connections:
         """Those that live as long as the run, the first one first."""
         self.alive: AliveCheck | None = None
         """Knows when the server last gave a sign of life, once it was met."""
+        self.given_up = False
+        """The server was lost: what it still answers to was cut short, and is not late."""
 
     def reached(self, connector: Connector) -> None:
         """Take what opens connections; it is closed with them."""
@@ -79,7 +81,7 @@ class Connections:
             raise LookupError("no server was reached")
 
         def observe(event: Event) -> None:
-            if isinstance(event, LateReply) and event.withdrawn:
+            if isinstance(event, LateReply) and (event.withdrawn or self.given_up):
                 return  # we were told to stop, and the server could not know
             alive_ns = NEVER_NS if self.alive is None else self.alive.answered_ns
             now_ns = self._clock.now_ns()

@@ -11,10 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
+from benchserver.check.replies import REPLIES
+from benchserver.check.verdict import unproven
 from benchserver.client.connection import CallFailedError
 from benchserver.client.worker import Worker
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.errors import one_line
+from benchserver.stage.stage import Stage
 from benchserver.tasks import gather_all
 from protocol.ops import Op
 
@@ -73,3 +76,19 @@ class Heartbeat:
                 f"PING answered {one_line(ascii(reply.result), 40)}: the server does not know our "
                 "registration any more",
             )
+
+
+def heartbeat_on(stage: Stage) -> Heartbeat:
+    """Return the heartbeat of all workers of a stage; what it misses goes to the ledger."""
+
+    def missed(place: str, text: str) -> None:
+        stage.check_still_there(place)
+        stage.book.ledger.add([unproven(REPLIES, f"{place}: {text}")])
+
+    before = stage.met.condition.before
+    return Heartbeat(
+        [worker for crew in stage.crews for worker in crew.workers],
+        every_ns=interval_ns(0.0 if before is None else before.reap_timeout_s),
+        clock=stage.clock,
+        missed=missed,
+    )

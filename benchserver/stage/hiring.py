@@ -68,6 +68,23 @@ class Hiring:
         The blocks of the scenario's first turns are written once, before anything is registered.
         """
         force = await self._build(met, geometry, traits)
+        return await self._crews(force, met, geometry, traits)
+
+    async def hire_again(self, met: Met, geometry: Geometry, traits: Traits) -> tuple[Crew, ...]:
+        """Register the same workers, with their memory, with a server that was met again."""
+        force = self._opened.workforce
+        assert force is not None, "it is the second time"
+        connections, first = self._opened.connections, iter([met.connection])
+        await force.renew(
+            lambda place: next(first, None) or connections.open(met.dialect, place),
+            traits.turns,
+            traits.in_flight,
+        )
+        return await self._crews(force, met, geometry, traits)
+
+    async def _crews(
+        self, force: Workforce, met: Met, geometry: Geometry, traits: Traits
+    ) -> tuple[Crew, ...]:
         await self._register(force, met)
         await met.condition.check_registered(force.instances)
         look = partial(judge_transport, self._engine.require_transport, force.transports)

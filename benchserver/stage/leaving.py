@@ -6,9 +6,10 @@ same: one that was merely stopped reads it once it goes on, and then keeps nothi
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
 
 from benchserver.check.replies import REPLIES
 from benchserver.check.sessions import SESSIONS
@@ -19,7 +20,7 @@ from benchserver.clock import NS_PER_MS, NS_PER_S, Clock
 from benchserver.errors import one_line
 from benchserver.history import Outcome
 from benchserver.stage.opened import Opened
-from benchserver.tasks import OutOfTimeError, gather_all, within
+from benchserver.tasks import OutOfTimeError, cancel_and_wait, gather_all, wait_first, within
 from protocol.ops import Op
 
 if TYPE_CHECKING:
@@ -45,6 +46,31 @@ _TOLD_WITHIN_NS = 50 * NS_PER_MS
 
 _LAST_LOOK_NS = 20 * NS_PER_MS
 """What a server sends twice, it sends in one breath."""
+
+
+_CLEAN_UP_S = 20.0
+"""Cleaning up after a run that was not interrupted: a few calls, and the residue audit."""
+
+_INTERRUPTED_CLEAN_UP_S = 2.0
+"""After Ctrl-C everything must be over within 3 s, whatever the server does."""
+
+
+async def within_budget(cleaning: Coroutine[Any, Any, None], stop: asyncio.Event) -> bool:
+    """Clean up as long as there is time, which is less once the user asks us to stop.
+
+    Tells whether all was done.
+    """
+    task = asyncio.ensure_future(cleaning)
+    stopper = asyncio.ensure_future(stop.wait())
+    try:
+        await wait_first((task, stopper), _CLEAN_UP_S)
+        if not task.done() and stopper.done():
+            await asyncio.wait({task}, timeout=_INTERRUPTED_CLEAN_UP_S)
+        if task.done():
+            task.result()
+        return task.done()
+    finally:
+        await cancel_and_wait([task, stopper])
 
 
 class Leaving:

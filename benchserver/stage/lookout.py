@@ -50,7 +50,8 @@ class Lookout:
         self._note = note
         self._every_ns = int(every_s * NS_PER_S)
         self._monitor = monitor
-        self._condition = condition
+        self.condition = condition
+        """Of the server that is there now: another one once it was lost and met again."""
         self._clock = clock
         self._processes = Processes(rpc_url)
 
@@ -79,10 +80,10 @@ class Lookout:
             monitor.resources.unseen(_HELD, "the server's /status does not answer")
 
     async def _status(self) -> ServerStatus | None:
-        if self._condition.before is None:
+        if self.condition.before is None:
             return None
         try:
-            return await within(self._condition.read(), _STATUS_WITHIN_S)
+            return await within(self.condition.read(), _STATUS_WITHIN_S)
         except OutOfTimeError:
             return None
 

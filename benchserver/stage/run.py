@@ -10,11 +10,10 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from benchserver.check.replies import REPLIES
 from benchserver.check.run import RUN
@@ -24,6 +23,7 @@ from benchserver.clock import Clock
 from benchserver.config.engine import Engine
 from benchserver.config.run import RunConfig, check_config
 from benchserver.errors import (
+    RESTARTS,
     FatalError,
     ServerGoneError,
     ServerSilentError,
@@ -38,28 +38,21 @@ from benchserver.result import RunResult, ServerAccount, ServerFacts
 from benchserver.stage.audit import explain_missing
 from benchserver.stage.book import Book
 from benchserver.stage.connections import Connections
-from benchserver.stage.leaving import Leaving
+from benchserver.stage.leaving import Leaving, within_budget
 from benchserver.stage.lookout import Lookout
 from benchserver.stage.meeting import Meeting, Met
 from benchserver.stage.opened import Opened
 from benchserver.stage.outside import Outside
 from benchserver.stage.scenario import Scenario
 from benchserver.stage.stage import Crew, Stage
-from benchserver.tasks import cancel_and_wait, run_beside, wait_first
+from benchserver.tasks import cancel_and_wait, run_beside
 
 if TYPE_CHECKING:
-    from benchserver.stage.heartbeat import Heartbeat
     from benchserver.stage.hiring import Hiring
     from benchserver.stage.pools import Pools
 
 _NONCE_BYTES = 5
 """Forty bits, so that instance ids, which hold it and the rank, stay exact in JSON."""
-
-_CLEAN_UP_S = 20.0
-"""Cleaning up after a run that was not interrupted: a few calls, and the residue audit."""
-
-_INTERRUPTED_CLEAN_UP_S = 2.0
-"""After Ctrl-C everything must be over within 3 s, whatever the server does."""
 
 _CUT_OFF = "cleaning up took too long, so what is still open on the server is unknown"
 
@@ -107,6 +100,7 @@ class Run:
         """What ended the work, if it did not end by itself."""
         self._interrupted = False
         self._server_silent = False
+        self._lookout: Lookout | None = None
         self._account = ServerAccount(unread="no server was met")
         traits, ranks = scenario.traits, 0 if config.engine is None else config.engine.tp_size
         self._workers = traits.clients * ranks
@@ -123,7 +117,7 @@ class Run:
         started_ns = self._clock.now_ns()
         async with AsyncExitStack() as last:
             last.callback(self.threads.shutdown, wait=False, cancel_futures=True)
-            last.push_async_callback(self._opened.connections.close)
+            last.push_async_callback(self._close_connections)
             last.push_async_callback(self._close_http)
             last.push_async_callback(self._close_workforce)
             last.push_async_callback(self._leave)
@@ -166,28 +160,98 @@ class Run:
             note=self._book.reporter.note,
         )
         met = await meeting.meet(self._outside)
-        chunk_tokens = self._server.chunk_tokens
-        if engine is None:
-            await met.condition.look_before(chunk_tokens, None, kv_ranks=0)
-            await self._play(self._stage(met, ()))
-            return
+        geometry: Geometry | None = None
+        if engine is not None:
+            engine, geometry = meeting.fit(engine, self._scenario.traits.in_flight)
+            self._config = replace(self._config, engine=engine)
+        await self._look_before(met, engine, geometry)
+        stage = await self._set_up(met, geometry)
+        self._begin(stage)
+        while True:
+            try:
+                await self._play_on(stage)
+            except RESTARTS as error:
+                if not self._config.watch.reconnect:
+                    raise
+                stage = await self._come_back(error, geometry)
+            else:
+                return
+
+    async def _look_before(
+        self, met: Met, engine: Engine | None, geometry: Geometry | None
+    ) -> None:
+        """Look at the server before anything is registered, and whether requests fit into it."""
         traits = self._scenario.traits
-        engine, geometry = meeting.fit(engine, traits.in_flight)
-        self._config = replace(self._config, engine=engine)
         await met.condition.look_before(
-            chunk_tokens, geometry, kv_ranks=engine.world_size, at_once=traits.at_once
+            self._server.chunk_tokens,
+            geometry,
+            kv_ranks=0 if engine is None else engine.world_size,
+            at_once=traits.at_once,
         )
-        if traits.fits is not None:
+        if traits.fits is not None and engine is not None and geometry is not None:
             before = met.condition.before
             traits.fits(engine, geometry, 0 if before is None else before.l1_bytes)
-        crews = await self._hiring(engine).hire(met, geometry, traits)
-        stage = self._stage(met, crews)
-        if not met.dialect.pings_name_instances:
-            await self._play(stage)
+
+    async def _set_up(self, met: Met, geometry: Geometry | None, *, again: bool = False) -> Stage:
+        """Return the stage on a server that was met; workers are registered there."""
+        engine = self._config.engine
+        if geometry is None or engine is None:
+            return self._stage(met, ())
+        hiring = self._hiring(engine)
+        hire = hiring.hire_again if again else hiring.hire
+        return self._stage(met, await hire(met, geometry, self._scenario.traits))
+
+    async def _play_on(self, stage: Stage) -> None:
+        """Play, and look on meanwhile."""
+        self._book.monitor.phase = "running"
+        lookout = self._lookout_on(stage)
+        if not (stage.crews and stage.met.dialect.pings_name_instances):
+            await run_beside(self._scenario.play(stage), lookout.run())
             return
-        heartbeat = self._heartbeat(met, crews)
+        from benchserver.stage.heartbeat import heartbeat_on
+
+        heartbeat = heartbeat_on(stage)
         await heartbeat.beat()
-        await run_beside(self._play(stage), heartbeat.run())
+        playing = run_beside(self._scenario.play(stage), lookout.run())
+        await run_beside(playing, heartbeat.run())
+
+    def _lookout_on(self, stage: Stage) -> Lookout:
+        """Return the one lookout of the run: it looks at the server of this stage from now on."""
+        if self._lookout is None:
+            self._lookout = Lookout(
+                self._book.monitor,
+                stage.met.condition,
+                self._server.rpc_url,
+                every_s=self._config.watch.growth_every_s,
+                clock=self._clock,
+                note=self._book.reporter.note,
+            )
+        self._lookout.condition = stage.met.condition
+        return self._lookout
+
+    async def _come_back(self, error: FatalError, geometry: Geometry | None) -> Stage:
+        """Return the stage on the server that was lost, once it is back."""
+        # Loaded here: most runs lose no server.
+        from benchserver.stage.returning import Returning
+
+        book, config = self._book, self._config
+        book.monitor.phase = "starting"
+        returning = Returning(
+            config.target,
+            self._opened,
+            server=self._server,
+            ledger=book.ledger,
+            clock=self._clock,
+            threads=self.threads,
+            note=book.reporter.note,
+            within_s=config.watch.reconnect_within_s,
+        )
+        await returning.leave(error)
+        met = await returning.meet(config.engine, self._outside)
+        await self._look_before(met, config.engine, geometry)
+        stage = await self._set_up(met, geometry, again=True)
+        book.returned(returning.took_s)
+        return stage
 
     def _hiring(self, engine: Engine) -> Hiring:
         # Loaded here: a scenario without workers does without.
@@ -221,41 +285,20 @@ class Run:
             connections=self._opened.connections,
             book=self._book,
             crews=crews,
+            survives=self._config.watch.reconnect,
+            most_failures=self._config.watch.most_failures,
         )
 
-    async def _play(self, stage: Stage) -> None:
+    def _begin(self, stage: Stage) -> None:
+        """Enter what the scenario will not look at, and what a section says of the run itself."""
         omissions, ledger = self._scenario.omissions(stage), self._book.ledger
         for check, reason in omissions.checks.items():
             ledger.skip(check, reason)
         for probe, reason in omissions.probes.items():
             ledger.rule_out(probe, reason)
-        monitor = self._book.monitor
-        monitor.phase = "running"
-        self._book.add_section(partial(growth_section, monitor.resources))
-        lookout = Lookout(
-            monitor,
-            stage.met.condition,
-            self._server.rpc_url,
-            every_s=self._config.watch.growth_every_s,
-            clock=self._clock,
-            note=self._book.reporter.note,
-        )
-        await run_beside(self._scenario.play(stage), lookout.run())
-
-    def _heartbeat(self, met: Met, crews: tuple[Crew, ...]) -> Heartbeat:
-        from benchserver.stage.heartbeat import Heartbeat, interval_ns
-
-        def missed(place: str, text: str) -> None:
-            self._book.ledger.add([unproven(REPLIES, f"{place}: {text}")])
-
-        before = met.condition.before
-        reap_timeout_s = 0.0 if before is None else before.reap_timeout_s
-        return Heartbeat(
-            [worker for crew in crews for worker in crew.workers],
-            every_ns=interval_ns(reap_timeout_s),
-            clock=self._clock,
-            missed=missed,
-        )
+        self._book.add_section(partial(growth_section, self._book.monitor.resources))
+        if stage.survives:
+            self._book.add_section(self._book.restarts_section)
 
     # The end
 
@@ -263,7 +306,11 @@ class Run:
         """Leave the server as it was found; never takes longer than said."""
         self._book.monitor.phase = "ending"
         opened, gone = self._opened, isinstance(self._end, ServerGoneError)
-        if not gone and not await self._within_budget(self._clean_server()) and opened.workforce:
+        if (
+            not gone
+            and not await within_budget(self._clean_server(), self._stop)
+            and opened.workforce
+        ):
             self._book.ledger.add([unproven(REPLIES, f"at the end of the run: {_CUT_OFF}")])
         why = "cleaning up took too long"
         if gone or self._server_silent:
@@ -277,23 +324,6 @@ class Run:
         if opened.condition is not None:
             opened.condition.explain_missing(why)
             self._account = opened.condition.account(why)
-
-    async def _within_budget(self, cleaning: Coroutine[Any, Any, None]) -> bool:
-        """Clean up as long as there is time, which is less once the user asks us to stop.
-
-        Tells whether all was done.
-        """
-        task = asyncio.ensure_future(cleaning)
-        stopper = asyncio.ensure_future(self._stop.wait())
-        try:
-            await wait_first((task, stopper), _CLEAN_UP_S)
-            if not task.done() and stopper.done():
-                await asyncio.wait({task}, timeout=_INTERRUPTED_CLEAN_UP_S)
-            if task.done():
-                task.result()
-            return task.done()
-        finally:
-            await cancel_and_wait([task, stopper])
 
     async def _clean_server(self) -> None:
         leaving = Leaving(
@@ -312,6 +342,9 @@ class Run:
         if self._opened.workforce is not None:
             within_s = _INTERRUPTED_CLOSE_S if self._stop.is_set() else _CLOSE_S
             await self._opened.workforce.close(within_s)
+
+    async def _close_connections(self) -> None:
+        await self._opened.connections.close()
 
     async def _close_http(self) -> None:
         if self._opened.http is not None:

@@ -10,15 +10,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchserver.check.verdict import Finding
+from benchserver.check.verdict import Finding, Verdict
 from benchserver.client.keys import KeyMaker
 from benchserver.client.lookups import LookupDesk
 from benchserver.clock import Clock
 from benchserver.config.engine import Engine
 from benchserver.config.target import Target
-from benchserver.errors import FatalError
+from benchserver.errors import RESTARTS, FatalError, ServerLostError
 from benchserver.geometry import Geometry
-from benchserver.history import Probe, Step
+from benchserver.history import CallRecord, Probe, Step
 from benchserver.result import ServerFacts
 from benchserver.stage.book import Book
 from benchserver.stage.connections import Connections
@@ -59,7 +59,9 @@ class Stage:
     """One server that was met, and the clients that the scenario asked for: a crew each.
 
     `nonce` is unique to this run, for request ids.  What `finishing` runs goes to its end even if
-    the scenario is cancelled.
+    the scenario is cancelled.  `survives`: if the server is lost, the run waits until it is back,
+    and the scenario plays on, on another stage.  The run ends after `most_failures` units of work
+    that failed.
     """
 
     target: Target
@@ -72,6 +74,8 @@ class Stage:
     connections: Connections
     book: Book
     crews: tuple[Crew, ...]
+    survives: bool = False
+    most_failures: int | None = None
 
     @property
     def measures(self) -> Measures:
@@ -89,23 +93,50 @@ class Stage:
         *,
         probes: Iterable[Probe] = (),
         steps: Iterable[tuple[str, Step]] = (),
-        over: bool = False,
+        fatal: FatalError | None = None,
     ) -> None:
         """Enter what was found about one unit of work, and tell of it.
 
         `probes` are those that it made.  `steps`, each with its label, were not told when they
-        ended: they are now, so that nothing comes between them and the verdict.  `over`: the
-        scenario cannot go on after it, and is about to say why.  Raises FatalError if a connection
-        was lost meanwhile.
+        ended: they are now, so that nothing comes between them and the verdict.  `fatal`
+        is why the scenario cannot go on after it.  Raises ServerLostError if a connection was lost
+        meanwhile.
         """
-        if not over and self.crews:
+        if self.survives and isinstance(fatal, RESTARTS):
+            self.book.cut_short(label)
+            return
+        self.check_still_there(label)
+        if fatal is None and self.crews:
             instances = frozenset[int]().union(*(crew.instances for crew in self.crews))
             findings = await self.met.condition.explain(findings, instances)
         for name, step in steps:
             self.emit(name, step)
         self.book.conclude(label, findings, probes)
-        if not over and self.connections.lost:
-            text = f"the connection to {self.server.rpc_url} was lost during {label}"
-            if self.crews:
-                text += ": a server that came back does not know our registrations"
-            raise FatalError(text)
+        if fatal is None and self.connections.lost:
+            raise self._lost(label)
+        failures = self.book.counts[Verdict.INVALID]
+        if fatal is None and self.most_failures is not None and failures >= self.most_failures:
+            raise FatalError(f"ended early: {failures} failed, as many as --max-failures allows")
+
+    async def check_answered(self, label: str, steps: Sequence[CallRecord]) -> None:
+        """Raise what AliveCheck does if the server owes answers and is lost; enter nothing then."""
+        try:
+            await self.met.alive.check(steps)
+        except RESTARTS:
+            self.book.cut_short(label)
+            raise
+
+    def check_still_there(self, label: str) -> None:
+        """Raise ServerLostError, and enter nothing, if answers may be those of another server.
+
+        Only on a run that survives it: on any other what was found is entered first.
+        """
+        if self.survives and self.connections.lost:
+            self.book.cut_short(label)
+            raise self._lost(label)
+
+    def _lost(self, label: str) -> ServerLostError:
+        text = f"the connection to {self.server.rpc_url} was lost during {label}"
+        if self.crews:
+            text += ": a server that came back does not know our registrations"
+        return ServerLostError(text)

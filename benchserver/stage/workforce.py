@@ -93,6 +93,37 @@ class Workforce:
             in_thread(self._executor, partial(self._touch, w, turns, leases)) for w in self.workers
         )
 
+    async def renew(
+        self, open_rpc: Callable[[str], Connection], turns: range, leases: int = 1
+    ) -> None:
+        """Give every worker a new connection, and no registration, for a server that was met again.
+
+        A pool on a GPU stays as it is; one on the host is made anew, since the system gives a
+        segment a name only once.  The rest is as `build` says.
+        """
+        old, self.workers = self.workers, []
+        self._registered.clear()
+        for number, worker in enumerate(old):
+            await worker.mode.close()
+            pool = (
+                worker.pool if worker.pool.asynchronous else await self._exchanged(worker, number)
+            )
+            self.workers.append(self._make_worker(number, open_rpc, pool))
+        await gather_all(
+            in_thread(self._executor, partial(self._touch, w, turns, leases)) for w in self.workers
+        )
+
+    async def _exchanged(self, worker: Worker, number: int) -> KvPool:
+        """Return a new pool in place of a worker's, which is closed before: there is room once."""
+        worker.pool.close()
+        with self._pools_lock:
+            self._pools.remove(worker.pool)
+        return await in_thread(self._executor, partial(self._add_pool, number))
+
+    def forget(self) -> None:
+        """Take back no registration: the server that had them is gone."""
+        self._registered.clear()
+
     async def register(self) -> None:
         """Register every worker; UnregisteredError if the server does not answer one."""
         await gather_all(self._register(worker) for worker in self.workers)

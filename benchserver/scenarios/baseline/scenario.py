@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from benchserver.check.judging import judge
 from benchserver.check.transfers import STORE
 from benchserver.check.verdict import Check, Finding
 from benchserver.clock import NS_PER_S
-from benchserver.errors import FatalError
+from benchserver.errors import RESTARTS, FatalError
 from benchserver.history import SequenceRecord
 from benchserver.scenarios.baseline.checks import CHECKS, JUDGES, VISIBILITY, WARM_LOOKUP
 from benchserver.scenarios.baseline.config import BaselineConfig
@@ -39,6 +40,10 @@ class Baseline:
         """`owes_growth`: a run that cannot tell yet whether anything grows is not proven."""
         self._config = config
         self._owes_growth = owes_growth
+        self._turns: dict[int, Iterator[tuple[int, int]]] = {}
+        """What each client has yet to do: it goes on there if the server is lost and comes back."""
+        self._account: DroppedAccount | None = None
+        self._began_ns: int | None = None
 
     @property
     def traits(self) -> Traits:
@@ -76,20 +81,33 @@ class Baseline:
     async def play(self, stage: Stage) -> None:
         """Run one sequence after the other on each client, and conclude each."""
         model_name = stage.crews[0].engine.model_name
-        account = DroppedAccount(await stage.met.condition.counters(model_name))
-        stage.book.add_section(partial(dropped_section, account))
+        counters = await stage.met.condition.counters(model_name)
+        if self._account is None:
+            self._account = DroppedAccount(counters)
+            stage.book.add_section(partial(dropped_section, self._account))
+        else:
+            self._account.restarted(counters)
+        account = self._account
+        goes_on = False
         try:
             settings = settings_of(self._config, stage, account)
             await gather_all(self._play_client(setting) for setting in settings)
+        except RESTARTS:
+            goes_on = stage.survives
+            raise
         finally:
-            if self._config.max_dropped:
+            if self._config.max_dropped and not goes_on:
                 stage.book.ledger.add([account.finding(self._config.max_dropped)])
 
     async def _play_client(self, setting: Setting) -> None:
         """Run the sequences of one client; what it cannot go on after ends the others too."""
         stage, sequences = setting.stage, sequences_of(self._config, setting.crew, setting.stage)
-        began_ns, lasts_s = stage.clock.now_ns(), self._config.duration_s
-        for number, seq in enumerate(self._config.turns_of(setting.crew.number)):
+        if self._began_ns is None:
+            self._began_ns = stage.clock.now_ns()
+        began_ns, lasts_s = self._began_ns, self._config.duration_s
+        client = setting.crew.number
+        turns = self._turns.setdefault(client, enumerate(self._config.turns_of(client)))
+        for number, seq in turns:
             if number:
                 await stage.clock.sleep_ns(int(self._config.interval_s * NS_PER_S))
             if lasts_s is not None and stage.clock.now_ns() - began_ns >= lasts_s * NS_PER_S:
@@ -102,7 +120,7 @@ class Baseline:
                 [finding for record in records for finding in findings_on(record)],
                 probes=[probe for record in records for probe in probes_made(record)],
                 steps=() if setting.tells_at_once else steps,
-                over=fatal is not None,
+                fatal=fatal,
             )
             if fatal is not None:
                 raise fatal

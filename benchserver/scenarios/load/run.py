@@ -49,9 +49,26 @@ class LoadRun:
 
     def __init__(self, config: LoadConfig, stage: Stage, plan: Plan, losses: Losses) -> None:
         self._config = config
-        self._stage = stage
         self._plan = plan
         self._turns = Turns()
+        self.account = losses.account
+        self._set_up(stage, losses)
+        self.start_ns = stage.clock.now_ns()
+        crew = stage.crews[0]
+        self.totals = Totals(begin_ns=self.start_ns + config.warmup_ns, goal=config.terms)
+        self.ideal = Ideal(crew.geometry.chunk_tokens, l1_chunks(stage))
+        self._backlog = Backlog()
+        self._sent = 0
+        self._sent_warm = 0
+        self.counters: Counters | None = None
+        """What the server had counted when all was done; None: it does not say, or it never was."""
+        self._cpu_begin: CpuTimes | None = None
+        self._cpu_end: CpuTimes | None = None
+
+    def _set_up(self, stage: Stage, losses: Losses) -> None:
+        """Make what belongs to one registration: leases, and what is stored on the server."""
+        config, crew = self._config, stage.crews[0]
+        self._stage = stage
         self._setting = Setting(
             stage=stage,
             config=config,
@@ -59,8 +76,6 @@ class LoadRun:
             losses=losses,
             digesters=digesters_on(stage) if config.digests == "all" else (None,) * config.clients,
         )
-        self.account = losses.account
-        crew = stage.crews[0]
         self._drawing = Drawing(
             tokens=Tokens(crew.engine.seed),
             geometry=crew.geometry,
@@ -72,17 +87,21 @@ class LoadRun:
             for crew in stage.crews
         ]
         self.look_back = LookBack(self._setting, self._drawing, self._leases)
-        self.start_ns = stage.clock.now_ns()
-        self._permits = [Permits(config.concurrency, self.start_ns) for _ in stage.crews]
-        self.totals = Totals(begin_ns=self.start_ns + config.warmup_ns, goal=config.terms)
-        self.ideal = Ideal(crew.geometry.chunk_tokens, l1_chunks(stage))
-        self._backlog = Backlog()
-        self._sent = 0
-        self._sent_warm = 0
-        self.counters: Counters | None = None
-        """What the server had counted when all was done; None: it does not say, or it never was."""
-        self._cpu_begin: CpuTimes | None = None
-        self._cpu_end: CpuTimes | None = None
+        now_ns = stage.clock.now_ns()
+        self._permits = [Permits(config.concurrency, now_ns) for _ in stage.crews]
+
+    def resume(self, stage: Stage, counters: Counters | None) -> None:
+        """Go on with a server that was lost and came back: nothing of ours is stored there now.
+
+        Requests that were under way are neither done nor failed; `counters` are those of the server
+        now.
+        """
+        cut = self._sent - stage.book.concluded - stage.book.cut
+        if cut > 0:
+            stage.book.cut_short(f"{cut} requests", cut)
+        self.account.restarted(counters)
+        self.ideal.forget()
+        self._set_up(stage, Losses(stage, self.account))
 
     @property
     def kept_bytes(self) -> int:
@@ -149,6 +168,7 @@ class LoadRun:
         )
 
     async def _conclude(self, record: RequestRecord) -> None:
+        self._stage.check_still_there(record.label)
         findings = judge(record, JUDGES)
         self.totals.count(record, worst(findings))
         count(record, self._stage.measures)

@@ -13,6 +13,7 @@ from benchserver.check.promises import PROMISED
 from benchserver.check.transfers import STORE
 from benchserver.check.verdict import Check, not_looked_at, unproven
 from benchserver.config.engine import Engine
+from benchserver.errors import RESTARTS
 from benchserver.geometry import Geometry
 from benchserver.load.arrivals import planned_ns
 from benchserver.load.workloads.workload import Terms, Workload
@@ -26,6 +27,8 @@ from benchserver.stage.traits import Omissions, Traits
 
 if TYPE_CHECKING:
     from benchserver.scenarios.load.plan import Plan
+    from benchserver.scenarios.load.run import LoadRun
+    from protocol.counters import Counters
 
 _FIRST_TURNS = range(2)
 """Of each lease: their blocks are written before the first request."""
@@ -36,6 +39,8 @@ class Load:
 
     def __init__(self, config: LoadConfig) -> None:
         self._config = config
+        self._run: LoadRun | None = None
+        """What has begun: it goes on if the server is lost and comes back."""
 
     @property
     def traits(self) -> Traits:
@@ -80,13 +85,35 @@ class Load:
 
     async def play(self, stage: Stage) -> None:
         """Send all requests, and conclude each."""
+        counters = await stage.met.condition.counters(stage.crews[0].engine.model_name)
+        if self._run is None:
+            self._run = self._begin(stage, counters)
+        else:
+            self._run.resume(stage, counters)
+        run, goes_on = self._run, False
+        try:
+            await run.play()
+            if self._config.verified_share:
+                await run.look_back.play()
+        except RESTARTS:
+            goes_on = stage.survives
+            raise
+        finally:
+            if not goes_on:
+                self._judge_end(stage, run)
+
+    def _judge_end(self, stage: Stage, run: LoadRun) -> None:
+        if self._config.max_dropped is not None:
+            stage.book.ledger.add([run.account.finding(self._config.max_dropped)])
+        _judge_what_never_came(stage, owes_bytes=self._config.verified_share > 0)
+
+    def _begin(self, stage: Stage, counters: Counters | None) -> LoadRun:
         # Loaded here: the first call does not wait for numpy.
         from benchserver.scenarios.load.losses import Losses
         from benchserver.scenarios.load.run import LoadRun
         from benchserver.scenarios.load.section import section_of
 
         workload = bound(self._config, stage)
-        counters = await stage.met.condition.counters(stage.crews[0].engine.model_name)
         losses = Losses(stage, account := DroppedAccount(counters))
         run = LoadRun(self._config, stage, plan_of(self._config, stage, workload), losses)
         chunk_tokens = stage.crews[0].geometry.chunk_tokens
@@ -94,14 +121,7 @@ class Load:
         stage.book.add_section(
             partial(section_of, self._config, run, workload.describe(), chunk_tokens)
         )
-        try:
-            await run.play()
-            if self._config.verified_share:
-                await run.look_back.play()
-        finally:
-            if self._config.max_dropped is not None:
-                stage.book.ledger.add([account.finding(self._config.max_dropped)])
-            _judge_what_never_came(stage, owes_bytes=self._config.verified_share > 0)
+        return run
 
 
 def bound(config: LoadConfig, stage: Stage) -> Workload:

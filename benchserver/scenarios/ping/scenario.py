@@ -28,6 +28,7 @@ class Ping:
 
     def __init__(self, config: PingConfig) -> None:
         self._config = config
+        self._numbers = itertools.count() if config.count is None else iter(range(config.count))
 
     @property
     def traits(self) -> Traits:
@@ -43,9 +44,7 @@ class Ping:
 
     async def play(self, stage: Stage) -> None:
         """Make the rounds, and conclude each."""
-        count_of_rounds = self._config.count
-        numbers = itertools.count() if count_of_rounds is None else range(count_of_rounds)
-        for number in numbers:
+        for number in self._numbers:
             if number:
                 await stage.clock.sleep_ns(int(self._config.interval_s * NS_PER_S))
             await _round(stage, number)
@@ -63,6 +62,8 @@ async def _round(stage: Stage, number: int) -> None:
     for op, args in requests(stage.met.dialect):
         trips.append(trip := await _trip(stage, op, args))
         stage.emit(label, trip)
+    if stage.survives:
+        await stage.check_answered(label, trips)
     record = RoundRecord(number=number, chunk_tokens=stage.server.chunk_tokens, trips=tuple(trips))
     count(record, stage.measures)
     await stage.conclude(label, judge(record, JUDGES))

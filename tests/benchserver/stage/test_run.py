@@ -37,6 +37,7 @@ from benchserver.geometry import Geometry
 from benchserver.kv.pool import KvPool
 from benchserver.options.engine import TransferChoice
 from benchserver.section import Section
+from benchserver.stage import leaving as leaving_module
 from benchserver.stage import run as run_module
 from benchserver.stage.heartbeat import Heartbeat
 from benchserver.stage.outside import Outside
@@ -207,7 +208,7 @@ async def test_a_device_that_does_not_answer_does_not_hold_up_the_end(
 async def test_a_stop_that_comes_while_all_is_cleaned_up_shortens_that(
     play: RunMaker, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_module, "_INTERRUPTED_CLEAN_UP_S", 0.1)
+    monkeypatch.setattr(leaving_module, "_INTERRUPTED_CLEAN_UP_S", 0.1)
     cleaning = asyncio.Event()
 
     async def hang(self: Run) -> None:
@@ -233,7 +234,7 @@ async def test_a_clean_up_that_is_cut_off_is_never_quiet(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without HTTP nobody else says so: a run passed whose workers may still be registered."""
-    monkeypatch.setattr(run_module, "_INTERRUPTED_CLEAN_UP_S", 0.1)
+    monkeypatch.setattr(leaving_module, "_INTERRUPTED_CLEAN_UP_S", 0.1)
     server, stop = Server(version=NO_HTTP, status=NO_HTTP), asyncio.Event()
 
     async def hang(*_: object, **__: object) -> list[str]:
@@ -257,7 +258,7 @@ async def test_a_stop_before_the_last_look_at_what_stays_leaves_that_unproven(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The count before our workers are unregistered had passed, and the run passed with it."""
-    monkeypatch.setattr(run_module, "_INTERRUPTED_CLEAN_UP_S", 0.1)
+    monkeypatch.setattr(leaving_module, "_INTERRUPTED_CLEAN_UP_S", 0.1)
     server, stop = Server(status=replace(WELL, health=Health(said=0))), asyncio.Event()
     answer = ScriptedHttp.status
 

@@ -11,6 +11,7 @@ from benchserver.check.replies import REPLIES
 from benchserver.check.run import RUN
 from benchserver.check.verdict import Verdict, failed, passed
 from benchserver.config.run import RunConfig
+from benchserver.errors import FatalError
 from benchserver.history import CallRecord, Outcome
 from benchserver.stage.stage import Stage
 from protocol.ops import Op
@@ -98,7 +99,7 @@ async def test_a_connection_that_was_lost_ends_the_run_unless_it_is_over_anyway(
     async def act(stage: Stage) -> None:
         server.connections[0].lose()
         server.connections[0].restore()
-        await stage.conclude("act=0", GOOD, over=over)
+        await stage.conclude("act=0", GOOD, fatal=FatalError("over") if over else None)
         concluded.append(over)
 
     result = await played(make_config(spec=SPEC), Play(act), server)
