@@ -18,7 +18,7 @@ WATCH = Table(
             field="growth_bounds",
             kind=Text("BOUNDS"),
             default="",
-            default_text="8 MB an hour of memory, 2 an hour of what is counted",
+            default_text="8 MB an hour of memory, 6 an hour of what is counted",
             help="What may be added an hour: 'server memory=20MB/h, our descriptors=5/h'; more, "
             "beyond doubt, fails the run.",
             replay=Replayed(place=43),

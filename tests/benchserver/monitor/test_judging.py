@@ -53,14 +53,14 @@ def test_what_grows_fails_the_run() -> None:
     ledger = judged(seen(300, *GROWTH_BOUNDS, leaks="server read locks"))
     assert ledger.verdict() is Verdict.INVALID
     (text,) = ledger.tallies[GROWTH].texts
-    assert text.startswith("server read locks grow by 3600 an hour (3600 to 3600), bound 2 an hour")
+    assert text.startswith("server read locks grow by 3600 an hour (3600 to 3600), bound 6 an hour")
 
 
 def test_its_section_has_a_line_for_each_slope_and_all_samples() -> None:
     section = growth_section(seen(300, "our memory", "server sessions", leaks="server sessions"))
     assert [line.text for line in section.lines] == [
         "flat            our memory: 0 MB/h (0 to 0), bound 8 MB/h",
-        "grows           server sessions grow by 3600 an hour (3600 to 3600), bound 2 an hour",
+        "grows           server sessions grow by 3600 an hour (3600 to 3600), bound 6 an hour",
     ]
     assert section.lines[1].style == BAD
     documents = {one["name"]: one for one in json.loads(json.dumps(section.document))["resources"]}
