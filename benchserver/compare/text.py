@@ -16,6 +16,7 @@ NOTHING = "-"
 _WIDTHS = (22, 10, 10, 8, 17, 7, 5)
 _HEAD = ("figure", "A", "B", "change", "95 % interval", "p", "more")
 _LEFT_OUT_SHOWN = 6
+_SMALL_GB_PER_S = 0.1
 
 
 def lines(told: Told) -> Iterator[str]:
@@ -102,6 +103,8 @@ def _value(row: Row, value: float | None) -> str:
         return NOTHING
     if row.figure.unit == "bytes":
         return f"{value / 2**20:.4g} MiB"
+    if row.figure.unit == "GB/s" and value < _SMALL_GB_PER_S:
+        return f"{value * 1e3:.3g} MB/s"
     return f"{value:.4g} {row.figure.unit}".rstrip()
 
 
