@@ -97,7 +97,7 @@ class Ending:
         now_s = self._now_s()
         if self._asked_s is not None:
             if now_s - self._asked_s >= _ONE_S and not self._patient:
-                self._leave(EXIT_FAILED)
+                self.leave_at_once(EXIT_FAILED)
             return
         self._asked_s = now_s
         if not self.over:
@@ -159,7 +159,7 @@ class Ending:
         deadline_s = self._now_s() + self.seconds_left(within_s)
         if not all(idle(max(0.0, deadline_s - self._now_s())) for idle in self._idle):
             say()
-            self._leave(code)
+            self.leave_at_once(code)
 
     @contextlib.contextmanager
     def _listening(self, on_first: Callable[[], object]) -> Iterator[None]:
@@ -172,9 +172,10 @@ class Ending:
     def _end_before(self) -> None:
         # Not by sys.stderr, which may be in the middle of a line of its own.
         write_now(2, f"bench-server: error: {BEFORE}\n".encode())
-        self._leave(EXIT_FAILED)
+        self.leave_at_once(EXIT_FAILED)
 
-    def _leave(self, code: int) -> None:
+    def leave_at_once(self, code: int) -> None:
+        """End the process with an exit code, after what must be undone; in any thread."""
         for undo in [*reversed(self._undo), *self._last]:
             # Whatever fails here, the rest has to be done.
             with contextlib.suppress(Exception):

@@ -39,9 +39,9 @@ _MOST_CLIENTS = 1024
 _CASE_DESCRIPTORS = 12
 """Pipes and files of the two processes of a self-test's run."""
 
-_THREADS = 5 + min(4, os.cpu_count() or 1)
-"""Two of libzmq, two that resolve names, one that draws; and those that copy and compare, of a run
-as of a server.  Either had 6 on two cores, its first one included."""
+_THREADS = 6 + min(4, os.cpu_count() or 1)
+"""Two of libzmq, two that resolve names, one that draws, one that looks whether the loop turns; and
+those that copy and compare, of a run as of a server.  Either had 7 at most on two cores."""
 
 _PROBE_STACK_BYTES = 1 << 18
 

@@ -309,6 +309,7 @@ ROOMS = {
         "load",
         "monitor",
         "options",
+        "outlet",
         "reporter",
         "result",
         "section",

@@ -57,6 +57,10 @@ class Standing:
     """Whether the peer has ever spoken our transport's language."""
     spoke_otherwise: bool = False
     """Whether the peer has hung up, or said something else, before it ever did."""
+    answered: int = 0
+    """How many calls have had their answer, PINGs apart, which say nothing of the work."""
+    owed: tuple[Op, ...] = ()
+    """What is waited for now."""
 
 
 class Connection(Protocol):

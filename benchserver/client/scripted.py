@@ -148,17 +148,25 @@ class ScriptedConnection:
         waiting: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
         self._waiting[request.uid] = op, waiting
         ending: Ending | None = None
+        self._owe()
         try:
             self._begin(request.uid, self._line(op, args))
             ending = await self._within(waiting, op, budget_ns)
         finally:
             del self._waiting[request.uid]
+            self._owe()
             # Without an ending the caller was cancelled.
             withdrawn = ending is None
             self._session.abandon(request.uid, now_ns=self.clock.now_ns(), withdrawn=withdrawn)
         if isinstance(ending, Reply):
+            answered = self.standing.answered + (op is not Op.PING)
+            self.standing = replace(self.standing, answered=answered)
             return ending
         raise ending
+
+    def _owe(self) -> None:
+        owed = tuple(op for op, _ in self._waiting.values())
+        self.standing = replace(self.standing, owed=owed)
 
     async def close(self) -> None:
         """End what is still to be answered; waiting calls fail as lost."""

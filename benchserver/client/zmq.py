@@ -140,7 +140,7 @@ class ZmqConnection:
         self._waiting: dict[int, _Waiting] = {}
         self._alarm: asyncio.TimerHandle | None = None
         """One for all that wait: most calls end long before it."""
-        self._lost = 0
+        self._lost = self._answered = 0
         self._greeted = False
         self._spoke_otherwise = False
         self._disconnected = False
@@ -160,7 +160,11 @@ class ZmqConnection:
     def standing(self) -> Standing:
         """Return what has become of the connection so far."""
         return Standing(
-            lost=self._lost, greeted=self._greeted, spoke_otherwise=self._spoke_otherwise
+            lost=self._lost,
+            greeted=self._greeted,
+            spoke_otherwise=self._spoke_otherwise,
+            answered=self._answered,
+            owed=tuple(self._ops.values()),
         )
 
     async def call(self, op: Op, *args: Any, timeout_ns: int | None = None) -> Reply:
@@ -192,6 +196,7 @@ class ZmqConnection:
                 gone = ending is None or (isinstance(ending, NoAnswerError) and ending.ours)
                 self._session.abandon(request.uid, now_ns=self._clock.now_ns(), withdrawn=gone)
         if isinstance(ending, Reply):
+            self._answered += op is not Op.PING
             return ending
         raise ending
 

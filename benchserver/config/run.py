@@ -64,6 +64,11 @@ class RunConfig:
         """Return how many workers are played: the ranks of all clients."""
         return 0 if self.engine is None else self.engine.tp_size * self.own.clients
 
+    @property
+    def stalled_after_s(self) -> float:
+        """Return after how many seconds without anything this run is stalled."""
+        return self.watch.stalled_after(self.target.timeout_s)
+
     def values(self) -> dict[str, Any]:
         """Return the fields of all parts by their names, which are told apart."""
         return {

@@ -36,6 +36,9 @@ MEMORY = frozenset({"our memory", "server memory", "shared memory"})
 EVERY_S = 5.0
 """How often resources are looked at, unless a run is told otherwise."""
 
+STALL_AFTER_S = 300.0
+"""Long enough for the largest fill or proof of a busy host, short enough to be of use in a week."""
+
 _BEGINNING_H = {"our memory": 8.0}
 _BEGINNING_OTHERS_H = 1.5
 
@@ -70,6 +73,17 @@ class Watch:
     keep_going: bool = False
     reconnect: bool = False
     reconnect_within_s: float = 60.0
+    stall_after_s: float | None = None
+    """None: see `stalled_after`."""
+
+    def stalled_after(self, timeout_s: float) -> float:
+        """Return after how many seconds without anything a run is stalled.
+
+        By default no call that may take `timeout_s` looks like that, nor a thread on a busy host.
+        """
+        if self.stall_after_s is not None:
+            return self.stall_after_s
+        return max(STALL_AFTER_S, 2 * timeout_s)
 
     @property
     def most_failures(self) -> int | None:

@@ -70,6 +70,8 @@ class Monitor:
         self._asked_chunks = 0
         self.reconnects = 0
         """How often the server was lost and met again."""
+        self.stalled_s = 0.0
+        """For how long nothing was answered and nothing concluded."""
         self._hit_chunks = 0
         self._totals: dict[Series, _Totals] = {}
         watch = watch or Watch()
@@ -134,7 +136,7 @@ class Monitor:
             failed_checks=self._failed_checks(),
             resources=self.resources.now(),
             reconnects=self.reconnects,
-            stalled_s=0.0,
+            stalled_s=self.stalled_s,
             total_units=self._total_units,
             duration_s=self._duration_s,
         )

@@ -97,5 +97,14 @@ WATCH = Table(
             needs=("--reconnect", "which waits for it"),
             replay=Replayed(place=47),
         ),
+        Option(
+            name="--stall-after",
+            field="stall_after_s",
+            kind=Number(1.0, MAX_SECONDS),
+            default_text="300, or twice --timeout if that is more",
+            help="Seconds without any answer or result after which the run fails, and says which "
+            "side is silent.",
+            replay=Replayed(place=48),
+        ),
     ),
 )

@@ -45,6 +45,8 @@ class Book:
             total_units=total_units,
             duration_s=lasts_s,
         )
+        self.resting = 0
+        """How many rest by plan just now: a run in which nothing else happens is not stalled."""
         self._away_s = 0.0
         self.cut = 0
         """How many units of work a restart of the server has cut short."""

@@ -15,6 +15,7 @@ from benchserver.client.http import HttpApi
 from benchserver.config.engine import Engine
 from benchserver.config.target import Target
 from benchserver.geometry import Geometry
+from benchserver.outlet import write_now
 from benchserver.stage.connections import Reach, reach_zmq
 from benchserver.tasks import Threads
 
@@ -55,15 +56,22 @@ def load_pools(
     return make_pools(engine, geometry, nonce, cancel, workers)
 
 
+def to_stderr(text: str) -> None:
+    """Write at once as much of a text as can be written without waiting, in any thread."""
+    write_now(2, text.encode(errors="backslashreplace"))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outside:
     """What a run calls.
 
     `threads` is given the engine and how many transfers may be waited for at once; `pools` the
-    engine, the geometry, the run's nonce, what cancels work, and the number of workers.
+    engine, the geometry, the run's nonce, what cancels work, and the number of workers;
+    `show_stacks` where this process stands, if nothing happens any more.
     """
 
     reach: Reach = reach_zmq
     http: Callable[[Target], HttpApi] = open_http
     threads: Callable[[Engine | None, int], Threads] = start_threads
+    show_stacks: Callable[[str], object] = to_stderr
     pools: Callable[[Engine, Geometry, bytes, threading.Event, int], Pools] = load_pools

@@ -14,6 +14,8 @@ from benchserver.ending import Ending
 from benchserver.monitor.snapshot import Snapshot
 from benchserver.reporter import Reporter
 from benchserver.result import RunResult
+from benchserver.stage.loopwatch import watched
+from benchserver.stage.outside import to_stderr
 from benchserver.stage.run import Run
 from benchserver.stage.scenario import Scenario
 from benchserver.tasks import Threads, close_loop
@@ -73,6 +75,7 @@ async def _run(
     with (
         ending.undoing(run.release_segments),
         ending.running(lambda: loop.call_soon_threadsafe(ask)),
+        watched(loop, after_s=config.stalled_after_s, show=to_stderr, leave=ending.leave_at_once),
     ):
         async with AsyncExitStack() as watching:
             for watch in watchers:

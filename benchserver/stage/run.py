@@ -45,6 +45,7 @@ from benchserver.stage.opened import Opened
 from benchserver.stage.outside import Outside
 from benchserver.stage.scenario import Scenario
 from benchserver.stage.stage import Crew, Stage
+from benchserver.stage.stall import Stall
 from benchserver.tasks import cancel_and_wait, run_beside
 
 if TYPE_CHECKING:
@@ -205,14 +206,15 @@ class Run:
         """Play, and look on meanwhile."""
         self._book.monitor.phase = "running"
         lookout = self._lookout_on(stage)
+        stall = Stall(stage, after_s=self._config.stalled_after_s, show=self._outside.show_stacks)
         if not (stage.crews and stage.met.dialect.pings_name_instances):
-            await run_beside(self._scenario.play(stage), lookout.run())
+            await run_beside(stall.over(self._scenario.play(stage)), lookout.run())
             return
         from benchserver.stage.heartbeat import heartbeat_on
 
         heartbeat = heartbeat_on(stage)
         await heartbeat.beat()
-        playing = run_beside(self._scenario.play(stage), lookout.run())
+        playing = run_beside(stall.over(self._scenario.play(stage)), lookout.run())
         await run_beside(playing, heartbeat.run())
 
     def _lookout_on(self, stage: Stage) -> Lookout:

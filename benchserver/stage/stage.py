@@ -118,6 +118,14 @@ class Stage:
         if fatal is None and self.most_failures is not None and failures >= self.most_failures:
             raise FatalError(f"ended early: {failures} failed, as many as --max-failures allows")
 
+    async def rest_ns(self, duration_ns: int) -> None:
+        """Sleep because the plan says so, which is no stall."""
+        self.book.resting += 1
+        try:
+            await self.clock.sleep_ns(duration_ns)
+        finally:
+            self.book.resting -= 1
+
     async def check_answered(self, label: str, steps: Sequence[CallRecord]) -> None:
         """Raise what AliveCheck does if the server owes answers and is lost; enter nothing then."""
         try:

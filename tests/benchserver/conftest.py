@@ -119,6 +119,7 @@ def _make_config(**changes: Any) -> RunConfig:
         "keep_going": False,
         "reconnect": False,
         "reconnect_within_s": 60.0,
+        "stall_after_s": None,
         "growth_every_s": 5.0,
         "interval_s": 0.5,
         "tp_size": 1,

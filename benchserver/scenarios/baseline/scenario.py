@@ -109,7 +109,7 @@ class Baseline:
         turns = self._turns.setdefault(client, enumerate(self._config.turns_of(client)))
         for number, seq in turns:
             if number:
-                await stage.clock.sleep_ns(int(self._config.interval_s * NS_PER_S))
+                await stage.rest_ns(int(self._config.interval_s * NS_PER_S))
             if lasts_s is not None and stage.clock.now_ns() - began_ns >= lasts_s * NS_PER_S:
                 return
             records, fatal = await run_sequence(sequences, setting, seq)

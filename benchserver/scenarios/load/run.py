@@ -151,7 +151,7 @@ class LoadRun:
         if arrival.due_ns is not None:
             planned_ns = max(self.start_ns + arrival.due_ns, follows_ns)
         if (wait_ns := planned_ns - clock.now_ns()) > 0:
-            await clock.sleep_ns(wait_ns)
+            await self._stage.rest_ns(wait_ns)
         permits = self._permits[lease.crew.number]
         free_ns = await permits.take()
         if self._plan.over(self.now_ns):

@@ -46,7 +46,7 @@ class Ping:
         """Make the rounds, and conclude each."""
         for number in self._numbers:
             if number:
-                await stage.clock.sleep_ns(int(self._config.interval_s * NS_PER_S))
+                await stage.rest_ns(int(self._config.interval_s * NS_PER_S))
             await _round(stage, number)
 
 

@@ -53,6 +53,7 @@ def test_every_option_reaches_the_run(runs: Runs) -> None:
         "keep_going": False,
         "reconnect": False,
         "reconnect_within_s": 60.0,
+        "stall_after_s": None,
         "growth_every_s": 5.0,
         "concurrency": 6,
         "wait_ready_s": 60.0,

@@ -107,6 +107,19 @@ async def an_answer_ends_its_call(link: Link) -> None:
     assert link.connection.standing.lost == 0
 
 
+async def what_is_owed_and_how_much_was_answered_is_known(link: Link) -> None:
+    ping, pinged = await link.asked(Op.PING, 300)
+    call, asked = await link.asked(Op.GET_CHUNK_SIZE)
+    assert link.connection.standing.owed == (Op.PING, Op.GET_CHUNK_SIZE)
+    await link.peer.answer(pinged, True)
+    await ping
+    assert link.connection.standing.answered == 0  # a PING says nothing of the work
+    await link.peer.answer(asked, 64)
+    await call
+    assert link.connection.standing.answered == 1
+    assert len(link.connection.standing.owed) == 0
+
+
 async def an_answer_may_have_no_result(link: Link) -> None:
     call, asked = await link.asked(Op.QUERY_PREFETCH_STATUS, "r")
     await link.peer.answer(asked, VOID)
@@ -287,6 +300,7 @@ async def what_cannot_be_sent_is_not_entered(link: Link) -> None:
 LAWS: tuple[Law, ...] = (
     an_answer_ends_its_call,
     an_answer_may_have_no_result,
+    what_is_owed_and_how_much_was_answered_is_known,
     answers_in_another_order_reach_their_calls,
     many_calls_wait_at_once,
     no_answer_in_time_and_then_a_late_one,

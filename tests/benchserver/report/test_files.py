@@ -77,6 +77,7 @@ CONFIG = {
     "keep_going": False,
     "reconnect": False,
     "reconnect_within_s": 60.0,
+    "stall_after_s": None,
     "growth_every_s": 5.0,
     "concurrency": 1,
     "cross_check": True,

@@ -94,6 +94,7 @@ OTHER: dict[str, dict[str, Any]] = {
     "keep_going": {"keep_going": True},
     "reconnect": {"reconnect": True},
     "reconnect_within_s": {"reconnect": True, "reconnect_within_s": 9.0},
+    "stall_after_s": {"stall_after_s": 9.0},
     "growth_every_s": {"growth_every_s": 0.5},
     "tp_size": {"tp_size": 3},
     "model_name": {"model_name": "meta llama/模型 'x'"},
