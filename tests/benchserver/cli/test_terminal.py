@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
-import pty
 import select
 import shlex
 import signal
 import struct
+import subprocess
 import sys
 import termios
 import time
@@ -33,12 +32,24 @@ class Shell:
 
     def __init__(self, columns: int, rows: int) -> None:
         self.terminal = Terminal(columns, rows)
-        self.pid, self.descriptor = pty.fork()
-        if not self.pid:
-            environ = {**own_environment(), "PS1": "$ ", "TERM": "xterm"}
-            os.chdir(ROOT)
-            os.execvpe(_SHELL[0], _SHELL, environ)
+        self.descriptor, other = os.openpty()
+        # Who leads a session, and opens a terminal that nobody has, has it from then on.
+        self.process = subprocess.Popen(
+            ["sh", "-c", f'exec {shlex.join(_SHELL)} <"$0" >"$0" 2>&1', os.ttyname(other)],
+            cwd=ROOT,
+            env={**own_environment(), "PS1": "$ ", "TERM": "xterm"},
+            start_new_session=True,
+        )
         self.resize(columns, rows)
+        self._other = other
+
+    def close(self) -> None:
+        """Hang up: the jobs of the shell hear of it, too."""
+        os.close(self.descriptor)
+        os.close(self._other)
+        self.process.send_signal(signal.SIGHUP)
+        self.process.send_signal(signal.SIGCONT)
+        self.process.wait()
 
     def resize(self, columns: int, rows: int) -> None:
         # What was written for the old size is shown in it, as far as that can be known.
@@ -54,7 +65,7 @@ class Shell:
     def ask(self) -> None:
         """Send SIGUSR1 to the job that has the terminal, unless that is Python alone yet."""
         job = os.tcgetpgrp(self.descriptor)
-        if job != self.pid and _answers(job):
+        if job != self.process.pid and _answers(job):
             os.kill(job, signal.SIGUSR1)
 
     def until(self, what: str, seen: Callable[[list[str]], bool], *, asking: bool = False) -> None:
@@ -77,11 +88,7 @@ def shell() -> Iterator[Shell]:
     try:
         yield made
     finally:
-        os.close(made.descriptor)  # its jobs hear of it
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(made.pid, signal.SIGHUP)
-            os.kill(made.pid, signal.SIGCONT)
-        os.waitpid(made.pid, 0)
+        made.close()
 
 
 def _answers(pid: int) -> bool:
