@@ -5,6 +5,7 @@ Series are told apart by marker and dash as well as by colour.  Alone with `svg`
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from math import log
 from typing import TYPE_CHECKING, Any, cast
 
 from benchserver.page.markup import Html, element, folded, joined, number, table, text
+from benchserver.page.markup import label as short
 from benchserver.page.overtime import OverTime
 from benchserver.page.svg import COLOURS, SETTINGS, SOFT, inline, new_figure
 
@@ -57,7 +59,9 @@ class Chart:
 def _drawing(height_in: float = 2.5) -> Iterator[tuple[Figure, Axes]]:
     import matplotlib
 
-    with matplotlib.rc_context(cast(Any, SETTINGS)):
+    with matplotlib.rc_context(cast(Any, SETTINGS)), warnings.catch_warnings():
+        # Of its own fonts, by which it measures; the reader's have more letters.
+        warnings.filterwarnings("ignore", message="Glyph")
         figure = new_figure(height_in)
         yield figure, figure.add_subplot()
 
@@ -80,7 +84,9 @@ def percentiles(key: str, sides: Sequence[tuple[str, Latencies]]) -> Chart | Non
                           markeredgewidth=1.4, gid=f"mark-{place}-{column}")  # fmt: skip
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.set_yticks(range(len(shown)), [_side(name, label, sides) for name, label, _ in shown])
+        axes.set_yticks(
+            range(len(shown)), [short(_side(name, label, sides)) for name, label, _ in shown]
+        )
         axes.set_ylim(len(shown) - 0.4, -0.6)
         axes.set_xlabel("ms; circle p50, square p90, diamond p99, bar p99.9")
         axes.grid(axis="y", visible=False)
@@ -236,7 +242,7 @@ def lines(
         for place, (label, points) in enumerate(series[: len(COLOURS)]):
             axes.plot(
                 [at for at, _ in points], [value for _, value in points],
-                color=COLOURS[place], linestyle=_DASHES[place], label=label,
+                color=COLOURS[place], linestyle=_DASHES[place], label=short(label),
                 marker=_MARKERS[place], markersize=3, markevery=max(1, len(points) // 8),
                 gid=f"mark-{place}",
             )  # fmt: skip
@@ -273,7 +279,7 @@ def bars(
                       gid=f"mark-{place}")  # fmt: skip
             axes.annotate(number(value), (value, place), xytext=(4, 0), va="center",
                           textcoords="offset points", color=SOFT)  # fmt: skip
-        axes.set_yticks(range(len(values)), [label for label, _ in values])
+        axes.set_yticks(range(len(values)), [short(label) for label, _ in values])
         axes.set_ylim(len(values) - 0.4, -0.6)
         axes.set_xlim(0, most * 1.12)
         axes.set_xlabel(unit)

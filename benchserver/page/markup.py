@@ -9,12 +9,15 @@ from __future__ import annotations
 import html
 import unicodedata
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import NewType
 
 Html = NewType("Html", str)
 """Markup: whatever is not made here has gone through `text`."""
 
 MOST_CHARS = 4000
+_LABEL_WIDTH = 28
+"""Of a name beside an axis, in letters: the axis must keep the most of the width."""
 _UNSEEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 
 
@@ -22,8 +25,19 @@ def text(value: object, most: int = MOST_CHARS) -> Html:
     """Return a value as text; what has no sight of its own is written as its code point."""
     shown = str(value)
     cut = f" ... ({len(shown) - most} more characters)" if len(shown) > most else ""
-    seen = "".join(_seen(char) for char in shown[:most])
-    return Html(html.escape(seen + cut))
+    return Html(html.escape(_sight(shown[:most]) + cut))
+
+
+def label(value: object) -> str:
+    """Return a name as it may stand in a drawing, not escaped yet: seen, and short."""
+    shown = _sight(" ".join(str(value)[: 2 * _LABEL_WIDTH].split()))
+    widths = accumulate(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in shown)
+    fits = sum(width <= _LABEL_WIDTH for width in widths)
+    return shown if fits == len(shown) else f"{shown[: fits - 1]}…"
+
+
+def _sight(shown: str) -> str:
+    return "".join(_seen(char) for char in shown)
 
 
 def _seen(char: str) -> str:

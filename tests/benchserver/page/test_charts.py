@@ -38,3 +38,12 @@ def test_lines_and_bars_have_their_values_in_the_table() -> None:
     assert chart is not None
     assert ">75.0<" in chart.figures
     assert charts.bars("b", "Bars", "%", [], "told", 100.0) is None
+
+
+def test_names_of_a_peer_are_drawn_whatever_they_are() -> None:
+    for name in ("\0\u202e</svg>", "字" * 400, "$\\frac{"):
+        chart = charts.percentiles("p", [("", {name: LATENCY})])
+        assert chart is not None
+        assert "</svg>" not in chart.drawing[: -len("</svg>\n")]
+        assert "\0" not in chart.drawing
+        assert "字" * 15 not in chart.drawing.partition("</desc>")[2]

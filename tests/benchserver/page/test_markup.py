@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchserver.page.markup import element, facts, folded, number, table, text
+from benchserver.page.markup import element, facts, folded, label, number, table, text
 
 
 class Tags(HTMLParser):
@@ -58,3 +58,12 @@ def test_what_is_folded_away_has_a_line_that_says_what_it_is() -> None:
     made = folded("More", facts([("seed", 7)]))
     assert made.startswith("<details><summary>More</summary><dl>")
     assert "<dt>seed</dt><dd>7</dd>" in made
+
+
+def test_a_label_is_short_and_seen() -> None:
+    assert label("RETRIEVE, before") == "RETRIEVE, before"
+    assert label("a\n\tb") == "a b"
+    assert label("a\0\u202eb") == "a\\x00\\u202eb"
+    assert label("x" * 28) == "x" * 28
+    assert label("x" * 29) == "x" * 27 + "…"
+    assert label("字" * 15) == "字" * 13 + "…"

@@ -1,0 +1,1 @@
+"""Pages in headless Chromium: scripts/test --browser."""
