@@ -151,13 +151,14 @@ def heat(key: str, name: str, seen: OverTime) -> Chart:
         axes.set_xlim(0, seen.slots * seen.slot_s)
         axes.set_xlabel("seconds since the begin")
         axes.set_ylabel("ms")
-        axes.legend(loc="upper right", ncols=2)
+        figure.legend(loc="outside upper left", ncols=2)
         total = sum(cells.values())
         title = f"{name} over time"
         told = (
             f"{total} in {seen.slots} slots of {number(seen.slot_s)} s; the median of a slot lies "
             f"between {number(min(p50.values()))} and {number(max(p50.values()))} ms, its p99 "
-            f"between {number(min(p99.values()))} and {number(max(p99.values()))} ms."
+            f"between {number(min(p99.values()))} and {number(max(p99.values()))} ms. The stronger "
+            "the colour of a cell, the more of them."
         )
         drawing = inline(figure, key, title, told)
     counts = seen.counts(name)
@@ -248,7 +249,8 @@ def lines(
             )  # fmt: skip
         axes.set_xlabel("seconds since the begin")
         axes.set_ylabel(unit)
-        axes.set_ylim(bottom=0)
+        most = max(value for _, points in series for _, value in points)
+        axes.set_ylim(0, 1.08 * most if most > 0 else 1)
         if len(series) > 1:
             figure.legend(loc="outside upper left", ncols=2)
         drawing = inline(figure, key, title, told)

@@ -286,13 +286,12 @@ def _growth(document: Document) -> list[Chart | None]:
             if isinstance(row, list | tuple) and len(row) == 2
             if (at := as_number(row[0])) is not None and (value := as_number(row[1])) is not None
         ]
-        side = "of bench-server" if words(one, "side") == "ours" else "of the server"
         told = (
             f"{words(one, 'verdict') or 'no verdict'}: {words(one, 'reason') or 'no reason given'}"
         )
         drawn.append(
             charts.lines(
-                f"growth-{place}", f"{words(one, 'name') or 'a resource'}, {side}", unit,
+                f"growth-{place}", f"{words(one, 'name') or 'a resource'} over time", unit,
                 [("", points)], told,
             )
         )  # fmt: skip

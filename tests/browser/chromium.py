@@ -80,7 +80,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 class Page:
     """A page that is open: what it asked for and complained of, and what can be asked of it."""
 
-    socket: aiohttp.ClientWebSocketResponse
+    socket: aiohttp.ClientWebSocketResponse[bool]
     session: str = ""
     requested: list[str] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
