@@ -84,7 +84,7 @@ class Book:
     def restarts_section(self) -> Section:
         """Return the section on servers that were lost and came back."""
         times = self.monitor.reconnects
-        text = "the server was never lost"
+        text = "never"
         if times:
             text = f"{times} {'time' if times == 1 else 'times'}, {self._away_s:.1f} s in all"
         if self.cut:

@@ -56,6 +56,8 @@ class Returning:
         self._note = note
         self._within_s = within_s
         self._began_ns = clock.now_ns()
+        self._why = ""
+        """How it was lost."""
         self._last = ""
         """Why it could not be met, the last time."""
 
@@ -76,6 +78,7 @@ class Returning:
         self._note(
             f"Lost the server: {one_line(error)}. Waiting for it, {self._within_s:g} s at most"
         )
+        self._why = one_line(error)
         opened = self._opened
         opened.connections.given_up = True
         while not opened.connections.lost:
@@ -84,7 +87,7 @@ class Returning:
                 await self._end_what_is_open()
                 break
             if self._left_s <= 0:
-                raise self._in_vain(error)
+                raise self._in_vain()
             await self._clock.sleep_ns(_ASK_AGAIN_NS)
         opened.desks.clear()
         if opened.workforce is not None:
@@ -114,7 +117,7 @@ class Returning:
             except FatalError as error:
                 self._last = one_line(error)
                 if self._left_s <= 0:
-                    raise self._in_vain(error) from error
+                    raise self._in_vain() from error
                 await self._forget()
                 await self._clock.sleep_ns(_ASK_AGAIN_NS)
                 continue
@@ -168,10 +171,10 @@ class Returning:
             )
         self._server.version = found.version
 
-    def _in_vain(self, error: FatalError) -> ServerGoneError:
+    def _in_vain(self) -> ServerGoneError:
         last = f"; the last try: {self._last}" if self._last else ""
         return ServerGoneError(
-            f"{one_line(error)}; it did not come back within --reconnect-within "
+            f"{self._why}; it did not come back within --reconnect-within "
             f"{self._within_s:g} s{last}"
         )
 

@@ -173,6 +173,7 @@ class Run:
                 await self._play_on(stage)
             except RESTARTS as error:
                 if not self._config.watch.reconnect:
+                    self._book.reporter.note("The server was lost: --reconnect would wait for it")
                     raise
                 stage = await self._come_back(error, geometry)
             else:

@@ -75,6 +75,14 @@ def getaddrinfo(*_, **__):
 socket.getaddrinfo = getaddrinfo
 """
 
+STANDING_STILL = f"""
+from benchserver.stage.stage import Stage
+async def conclude(*_, **__):
+    {NOW}
+    time.sleep(60)
+Stage.conclude = conclude
+"""
+
 CHILD_STARTS = f"""
 from benchserver import embedded
 real = embedded._await_ready
@@ -180,6 +188,20 @@ def test_a_pool_that_is_being_made_does_not_hold_up_the_end(
     finally:
         for name in files:
             (SHM_DIR / name).unlink(missing_ok=True)
+
+
+def test_an_event_loop_that_stands_still_ends_the_process(report: Path) -> None:
+    bench = Bench(STANDING_STILL, "--embedded", "--stall-after", "1", report=report)
+    try:
+        _, stderr = bench.process.communicate(timeout=60)
+    finally:
+        bench.process.kill()
+        bench.process.wait()
+    assert bench.process.returncode == 1
+    assert "in conclude\n" in stderr
+    assert "bench-server: error: stalled: our own event loop stood still for 1 s" in stderr
+    assert not list(SHM_DIR.glob(f"bench_server_{bench.process.pid}_*"))
+    assert not processes_of_session(bench.process.pid)
 
 
 def test_a_reader_that_stops_does_not_hold_up_the_end(server: Urls, report: Path) -> None:

@@ -99,6 +99,7 @@ async def test_without_it_the_loss_is_a_failure_and_what_was_found_counts(
     ended = await run(make_config(spec=SPEC), iter([lose(server)]), server)
     assert ended.texts(WORKS) == ["it does not know us"]
     assert "was lost during act=1" in ended.texts(RUN)[0]
+    assert "The server was lost: --reconnect would wait for it" in ended.notes
     assert ended.texts(REPLIES)
 
 
@@ -135,7 +136,9 @@ async def test_one_that_does_not_come_back_in_time_ends_the_run_with_why(
     config = make_config(spec=SPEC, reconnect=True, reconnect_within_s=5.0)
     ended = await run(config, iter([hang]), server)
     [text] = ended.texts(RUN)
-    assert "it did not come back within --reconnect-within 5 s" in text
+    said = "it is gone; it did not come back within --reconnect-within 5 s; the last try: "
+    assert text.startswith(said)
+    assert text.count("GET_CHUNK_SIZE") == 1
     assert ended.result.verdict is Verdict.INVALID
 
 
