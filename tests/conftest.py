@@ -11,6 +11,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -124,3 +125,14 @@ def leak_free() -> Iterator[None]:
     mark.remove_own_files()  # they stay until the process ends
     left = _open_things() - before
     assert not left, f"left open: {sorted(left)}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Look at the JSON reports that a test has written."""
+    yield
+    directory = getattr(item, "funcargs", {}).get("tmp_path")
+    if isinstance(directory, Path):
+        from tests.reportschema import check_reports_in
+
+        check_reports_in(directory)

@@ -27,6 +27,7 @@ from benchserver.scenarios.baseline.plan import EQUAL_CHUNKS, PROBES
 from benchserver.scenarios.baseline.series import RATES, SEQUENCE, SERIES, VISIBLE, count
 from benchserver.section import REPORT_KEYS, Section
 from benchserver.stats.measures import Measures
+from tests.reportschema import check_report
 
 GoodSequence = Callable[..., SequenceRecord]
 GoodResult = Callable[..., RunResult]
@@ -91,6 +92,7 @@ def test_json_of_a_good_run(good_result: GoodResult, good_sequence: GoodSequence
     content = json_bytes(result)
     assert content.endswith(b"}\n")
     document = json.loads(content)
+    check_report(document)
     latency = document.pop("latency")
     checks = document.pop("checks")
     assert document.pop("config") == CONFIG
