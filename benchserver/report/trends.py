@@ -71,5 +71,6 @@ def spark(values: Sequence[float | None], columns: int, blocks: str, *, from_zer
     if high - low <= _STEADY * abs(high):
         level = blocks[0 if from_zero else len(blocks) // 2 - 1]
         return "".join(" " if value is None else level for value in shown)
-    scale = (len(blocks) - 1) / (high - low)
-    return "".join(" " if v is None else blocks[round((v - low) * scale)] for v in shown)
+    most, span = len(blocks) - 1, high - low
+    # First the share: a span may be so small that nothing can be divided by it but what lies in it.
+    return "".join(" " if v is None else blocks[round((v - low) / span * most)] for v in shown)

@@ -48,3 +48,7 @@ def test_charts() -> None:
     assert spark([5.0, 5.0], 4, BLOCKS, from_zero=True) == "██"
     assert spark([None], 4, BLOCKS, from_zero=True) == ""
     assert spark(rising, 0, BLOCKS, from_zero=True) == ""
+
+
+def test_the_least_of_all_numbers_has_a_height_too() -> None:
+    assert spark([5e-324, 0.0], 2, "_#", from_zero=True) == "#_"
