@@ -16,7 +16,7 @@ from benchserver.client.connection import CallFailedError
 from benchserver.clock import NS_PER_S, Clock
 from benchserver.config.engine import Engine
 from benchserver.config.target import Target
-from benchserver.errors import RESTARTS, FatalError, ServerGoneError, UsageError, one_line
+from benchserver.errors import FatalError, ServerGoneError, UsageError, one_line
 from benchserver.result import ServerFacts
 from benchserver.stage.connections import Connections
 from benchserver.stage.leaving import Leaving
@@ -177,8 +177,3 @@ class Returning:
             f"{self._why}; it did not come back within --reconnect-within "
             f"{self._within_s:g} s{last}"
         )
-
-
-def survivable(error: BaseException | None) -> bool:
-    """Tell whether a run may go on after an error once its server is back."""
-    return isinstance(error, RESTARTS)
