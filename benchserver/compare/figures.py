@@ -64,11 +64,15 @@ def figure_called(name: str) -> Figure:
     """Return the figure of a name that a report has."""
     if name in SINGLE:
         return SINGLE[name]
-    if name.endswith(f".{GROWTH}"):
+    if _is_growth(name):
         return Figure(name=name, unit="/h", better=LOWER, by_ratio=False)
     if name.endswith(f".{GB_PER_S}"):
         return Figure(name=name, unit="GB/s", better=HIGHER)
     return Figure(name=name, unit="ms", better=LOWER)
+
+
+def _is_growth(name: str) -> bool:
+    return name.endswith(f".{GROWTH}")
 
 
 def known_names() -> list[str]:
@@ -105,6 +109,8 @@ def figures_of(report: Mapping[str, Any]) -> Figures:
             values[f"{slug(series)}.{GB_PER_S}"] = value
     singles = {**_load_figures(report), **_memory_figures(report), **_growth_figures(report)}
     values |= {name: value for name, value in singles.items() if value is not None}
+    grown = [name for name, value in singles.items() if value is None and _is_growth(name)]
+    left_out |= dict.fromkeys(grown, "the run was too short to tell its slope")
     for name in [name for name in values if figure_called(name).by_ratio and values[name] <= 0]:
         left_out[name] = f"it is {values.pop(name):g}, and has no ratio"
     return Figures(values=values, left_out=left_out)

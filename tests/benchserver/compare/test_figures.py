@@ -56,7 +56,9 @@ def test_a_load() -> None:
     }
     growth = {"name": "server memory", "slope_per_hour": -5.5}
     made["growth"] = {"resources": [growth, {"name": "x", "slope_per_hour": None}]}
-    values = figures_of(made).values
+    found = figures_of(made)
+    values = found.values
+    assert found.left_out["x.growth"] == "the run was too short to tell its slope"
     assert values["retrieve.p99"] == 12.5
     assert values["retrieve.gb_per_s"] == 3.0
     assert values["requests_per_s"] == 20.0
