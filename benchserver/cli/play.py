@@ -14,7 +14,6 @@ import click
 from benchserver.cli.asked import build_config, overridden
 from benchserver.cli.environment import from_environment
 from benchserver.cli.output import Output
-from benchserver.clock import RealClock
 from benchserver.config.run import RunConfig
 from benchserver.ending import Ending
 from benchserver.errors import FatalError
@@ -47,6 +46,7 @@ def play_scenario(command: Command[Any], ctx: click.Context, options: Mapping[st
     from benchserver.cli.intervals import open_intervals
     from benchserver.cli.reports import CONTENTS, open_reports
     from benchserver.cli.watching import metrics_served, watchers_of
+    from benchserver.clock import RealClock
     from benchserver.report.screen import can_paint
     from benchserver.report.text import TextReporter, make_printer
 

@@ -396,8 +396,8 @@ async def test_quick_calls_in_a_row_let_others_run(monkeypatch: pytest.MonkeyPat
         await settled(link)
         monkeypatch.setattr(link.client, "_socket", Echo())
         counting = asyncio.create_task(other())
-        started_s = time.monotonic()
-        while time.monotonic() < started_s + 0.2:
+        started_s = time.process_time()  # a busy machine may leave us no other
+        while time.process_time() < started_s + 0.2:
             await link.client.call(Op.NOOP)
         ended = True
         await counting

@@ -129,6 +129,7 @@ async def test_a_device_that_does_not_keep_what_is_written_ends_the_run(
     ("cuda_ipc", "said", "unsaid"),
     [("torch", "(--ipc=host), or use --cuda-ipc driver", "?"), ("driver", "handles)", "--ipc=")],
 )
+@pytest.mark.usefixtures("never_late")
 @pytest.mark.asyncio
 async def test_a_registration_without_an_answer_says_what_a_server_needs(
     play: RunMaker,
