@@ -69,12 +69,13 @@ def _head(document: Document) -> Head:
     if document.get("interrupted") is True:
         sentences.append("A signal ended the run: it says what was done until then.")
     server = mapping(document, "server")
-    target = words(server, "version") or "no server was met"
+    version = words(server, "version")
+    met = f"bench-server against {version}" if version else "bench-server met no server"
     address = words(server, "rpc_url") or "an unknown address"
     if server.get("embedded") is True:
         sentences.append("The server was bench-server's embedded one: no evidence about LMCache.")
     return Head(
-        title=f"bench-server against {target} at {address}",
+        title=f"{met} at {address}",
         tone=tone,
         verdict=word,
         sentences=sentences,

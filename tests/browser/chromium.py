@@ -41,7 +41,7 @@ def running_chromium(folder: Path) -> Iterator[str]:
     process = subprocess.Popen(
         [path, *_FLAGS, f"--user-data-dir={folder}", "about:blank"],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        start_new_session=True, env={**os.environ, "HOME": str(folder)},
+        start_new_session=True, env={**os.environ, "HOME": str(folder), "TMPDIR": str(folder)},
     )  # fmt: skip
     late = threading.Timer(_START_WITHIN_S, _end, (process,))
     late.start()

@@ -44,6 +44,7 @@ def test_a_failure_is_said_first_with_its_evidence() -> None:
 def test_a_report_that_says_little_is_a_page_that_says_so(document: dict[str, Any]) -> None:
     made = html_report(document).decode()
     assert "The report has no figures for: latency by operation" in made
+    assert "<h1>bench-server met no server at an unknown address</h1>" in made
 
 
 def test_no_word_of_a_peer_becomes_markup() -> None:
