@@ -8,7 +8,7 @@ for two minutes at most.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NoReturn
 
 from benchserver.check.replies import REPLIES
@@ -16,7 +16,7 @@ from benchserver.check.verdict import unproven
 from benchserver.client.connection import CallFailedError
 from benchserver.client.worker import Worker
 from benchserver.clock import NS_PER_S, Clock
-from benchserver.errors import one_line
+from benchserver.errors import RESTARTS, one_line
 from benchserver.stage.stage import Stage
 from benchserver.tasks import gather_all
 from protocol.ops import Op
@@ -46,7 +46,7 @@ class Heartbeat:
         *,
         every_ns: int,
         clock: Clock,
-        missed: Callable[[str, str], None],
+        missed: Callable[[str, str], Awaitable[None]],
     ) -> None:
         """`missed(place, text)` hears of every PING without a good answer."""
         self._workers = workers
@@ -68,10 +68,10 @@ class Heartbeat:
         try:
             reply = await worker.rpc.call(Op.PING, worker.instance_id)
         except CallFailedError as error:
-            self._missed(worker.place, one_line(error))
+            await self._missed(worker.place, one_line(error))
             return
         if not reply.result:
-            self._missed(
+            await self._missed(
                 worker.place,
                 f"PING answered {one_line(ascii(reply.result), 40)}: the server does not know our "
                 "registration any more",
@@ -81,8 +81,13 @@ class Heartbeat:
 def heartbeat_on(stage: Stage) -> Heartbeat:
     """Return the heartbeat of all workers of a stage; what it misses goes to the ledger."""
 
-    def missed(place: str, text: str) -> None:
+    async def missed(place: str, text: str) -> None:
         stage.check_still_there(place)
+        if stage.survives:
+            try:
+                await stage.met.alive.ask(f"{place}: {text}")
+            except RESTARTS:
+                return  # the work meets the same, and the run waits for the server then
         stage.book.ledger.add([unproven(REPLIES, f"{place}: {text}")])
 
     before = stage.met.condition.before

@@ -34,11 +34,14 @@ async def beat(*answers: Any) -> tuple[list[ScriptedConnection], list[tuple[str,
     rpcs = [ScriptedConnection({Op.PING: answer}, V056, clock=clock) for answer in answers]
     workers = [worker_of(rank, rpc) for rank, rpc in enumerate(rpcs)]
 
+    async def miss(place: str, text: str) -> None:
+        missed.append((place, text))
+
     heartbeat = Heartbeat(
         workers,
         every_ns=INTERVAL_NS,
         clock=clock,
-        missed=lambda place, text: missed.append((place, text)),
+        missed=miss,
     )
     await heartbeat.beat()
     assert clock.now_ns() == 0
@@ -82,9 +85,12 @@ async def test_a_ping_without_a_good_answer_is_told_and_the_others_go_on(
 
 @pytest.mark.asyncio
 async def test_errors_of_our_own_are_not_swallowed() -> None:
+    async def miss(*_: str) -> None:
+        raise AssertionError
+
     clock = VirtualClock()
     rpc = ScriptedConnection({Op.PING: ValueError("ours")}, V056, clock=clock)
-    heartbeat = Heartbeat([worker_of(0, rpc)], every_ns=1, clock=clock, missed=lambda *_: None)
+    heartbeat = Heartbeat([worker_of(0, rpc)], every_ns=1, clock=clock, missed=miss)
     with pytest.raises(ValueError, match="ours"):
         await heartbeat.run()
     assert issubclass(NoAnswerError, CallFailedError)

@@ -12,6 +12,7 @@ from benchserver.check.replies import REPLIES
 from benchserver.check.run import RUN
 from benchserver.check.verdict import Verdict, failed
 from benchserver.client.scripted import NEVER
+from benchserver.clock import NS_PER_S
 from benchserver.config.run import RunConfig
 from benchserver.errors import ServerGoneError, ServerLostError, ServerSilentError
 from benchserver.result import RunResult
@@ -168,3 +169,26 @@ async def test_a_run_ends_after_so_many_failures_unless_it_keeps_going(
     assert ended.result.sequences_failed == played
     text = "ended early: 2 failed, as many as --max-failures allows"
     assert (text in ended.texts(RUN)) is not keep_going
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+@pytest.mark.asyncio
+async def test_a_ping_that_a_frozen_server_missed_counts_only_if_it_answered_others(
+    make_config: MakeConfig, frozen: bool
+) -> None:
+    server = Server()
+
+    async def freeze(stage: Stage) -> None:
+        script: Any = server.connectors[0]._script
+        script[Op.PING] = NEVER
+        if frozen:
+            script[Op.NOOP] = NEVER
+        await stage.clock.sleep_ns(15 * NS_PER_S)
+        script[Op.PING], script[Op.NOOP] = True, "OK"
+        await stage.conclude("act=0", GOOD)
+        raise ServerSilentError("no answer")
+
+    config = make_config(spec=SPEC, reconnect=True)
+    ended = await run(config, iter([freeze, two_acts]), server)
+    assert ended.result.verdict is (Verdict.VALID if frozen else Verdict.UNKNOWN)
+    assert bool(ended.texts(REPLIES)) is not frozen
