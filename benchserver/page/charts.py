@@ -56,13 +56,13 @@ class Chart:
 
 
 @contextmanager
-def _drawing(height_in: float = 2.5) -> Iterator[tuple[Figure, Axes]]:
+def _drawing(height_in: float = 2.5, *, measured: bool = True) -> Iterator[tuple[Figure, Axes]]:
     import matplotlib
 
     with matplotlib.rc_context(cast(Any, SETTINGS)), warnings.catch_warnings():
         # Of its own fonts, by which it measures; the reader's have more letters.
         warnings.filterwarnings("ignore", message="Glyph")
-        figure = new_figure(height_in)
+        figure = new_figure(height_in, measured=measured)
         yield figure, figure.add_subplot()
 
 
@@ -134,7 +134,7 @@ def heat(key: str, name: str, seen: OverTime) -> Chart:
     low, high = min(row for _, row in cells), max(row for _, row in cells)
     p50, p99 = seen.percentiles(name, 50), seen.percentiles(name, 99)
     bounds = seen.bounds_ms[low : high + 2]
-    with _drawing() as (figure, axes):
+    with _drawing(measured=False) as (figure, axes):
         axes.imshow(
             _pixels(cells, seen.slots, low, high),
             extent=(0, seen.slots * seen.slot_s, 0, high - low + 1),
@@ -151,7 +151,7 @@ def heat(key: str, name: str, seen: OverTime) -> Chart:
         axes.set_xlim(0, seen.slots * seen.slot_s)
         axes.set_xlabel("seconds since the begin")
         axes.set_ylabel("ms")
-        figure.legend(loc="outside upper left", ncols=2)
+        figure.legend(loc="upper left", ncols=2)
         total = sum(cells.values())
         title = f"{name} over time"
         told = (
@@ -239,7 +239,7 @@ def lines(
     series = [(label, points) for label, points in series if points]
     if not series:
         return None
-    with _drawing() as (figure, axes):
+    with _drawing(measured=False) as (figure, axes):
         for place, (label, points) in enumerate(series[: len(COLOURS)]):
             axes.plot(
                 [at for at, _ in points], [value for _, value in points],
@@ -252,7 +252,7 @@ def lines(
         most = max(value for _, points in series for _, value in points)
         axes.set_ylim(0, 1.08 * most if most > 0 else 1)
         if len(series) > 1:
-            figure.legend(loc="outside upper left", ncols=2)
+            figure.legend(loc="upper left", ncols=2)
         drawing = inline(figure, key, title, told)
     rows = [row for label, points in series for row in _line_rows(label, points)]
     head = heads or ("series", "from [s]", "to [s]", "mean", "highest")

@@ -14,7 +14,15 @@ from benchserver.page.charts import Chart
 from benchserver.page.markup import Html, element, facts, folded, joined, number, table, text
 from benchserver.page.overtime import OverTime, over_time
 from benchserver.page.page import Head, Part, Tone, page
-from benchserver.page.reading import Document, as_number, figure, items, mapping, words
+from benchserver.page.reading import (
+    Document,
+    as_number,
+    figure,
+    items,
+    mapping,
+    rows_of_numbers,
+    words,
+)
 
 _VERDICTS: dict[str, tuple[Tone, str, str]] = {
     "valid": ("valid", "PASS", "Everything that was asked for was proven."),
@@ -201,6 +209,8 @@ def _charts(document: Document, seen: OverTime | None) -> tuple[list[Chart], lis
     found.append(("memory and other resources", _growth(document)))
     drawn = [chart for _, some in found for chart in some if chart is not None]
     absent = [name for name, some in found if not any(some)]
+    if _resources(document) and absent[-1:] == ["memory and other resources"]:
+        absent.pop()  # none has changed: the table says so
     return drawn, absent
 
 
@@ -276,31 +286,46 @@ def _hits(document: Document) -> Chart | None:
     return charts.bars("hits", "Hits against the ideal", "% of tokens", values, told, 100.0)
 
 
+def _resources(document: Document) -> list[Document]:
+    return [one for one in items(document, "growth", "resources") if isinstance(one, Mapping)]
+
+
 def _growth(document: Document) -> list[Chart | None]:
-    resources = [one for one in items(document, "growth", "resources") if isinstance(one, Mapping)]
-    drawn: list[Chart | None] = []
-    for place, one in enumerate(resources):
-        scale, unit = (1e6, "MB") if words(one, "unit") == "bytes" else (1.0, "count")
-        points = [
-            (at, value / scale)
-            for row in items(one, "samples")
-            if isinstance(row, list | tuple) and len(row) == 2
-            if (at := as_number(row[0])) is not None and (value := as_number(row[1])) is not None
-        ]
-        told = (
-            f"{words(one, 'verdict') or 'no verdict'}: {words(one, 'reason') or 'no reason given'}"
+    """Return a chart of each resource that changed; what all of them did stands in a table."""
+    return [
+        charts.lines(
+            f"growth-{place}", f"{words(one, 'name') or 'a resource'} over time", unit,
+            [("", points)], told,
         )
-        drawn.append(
-            charts.lines(
-                f"growth-{place}", f"{words(one, 'name') or 'a resource'} over time", unit,
-                [("", points)], told,
-            )
-        )  # fmt: skip
-    return drawn
+        for place, one in enumerate(_resources(document))
+        for unit, points in (_samples(one),)
+        for told in (f"{words(one, 'verdict') or 'no verdict'}: {words(one, 'reason')}",)
+        if len({value for _, value in points}) > 1
+    ]  # fmt: skip
+
+
+def _samples(resource: Document) -> tuple[str, list[tuple[float, float]]]:
+    """Return the unit of a resource, and what was in use when."""
+    scale, unit = (1e6, "MB") if words(resource, "unit") == "bytes" else (1.0, "count")
+    rows = rows_of_numbers(items(resource, "samples"), 2)
+    return unit, [(at, value / scale) for at, value in rows]
+
+
+def _growth_table(document: Document) -> Html:
+    """Return what became of every resource, in words."""
+    rows = []
+    for one in _resources(document):
+        unit, points = _samples(one)
+        last = f"{number(points[-1][1])} {unit}" if points else None
+        rows.append((words(one, "name"), last, words(one, "verdict"), words(one, "reason")))
+    return (
+        table("Resources", ("resource", "last seen", "verdict", "why"), rows) if rows else Html("")
+    )
 
 
 def _measured(drawn: Sequence[Chart], absent: Sequence[str], document: Document) -> Html:
     parts = [element("div", joined(chart.markup() for chart in drawn), class_="charts")]
+    parts.append(_growth_table(document))
     if absent:
         told = f"The report has no figures for: {', '.join(absent)}."
         parts.append(element("p", text(told), class_="absent"))

@@ -62,11 +62,18 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def new_figure(height_in: float = 2.5) -> Figure:
-    """Return an empty figure; call within `rc_context(SETTINGS)`."""
+def new_figure(height_in: float = 2.5, *, measured: bool = True) -> Figure:
+    """Return an empty figure; call within `rc_context(SETTINGS)`.
+
+    `measured`: its margins fit its labels, which takes as long again as to draw it.  Otherwise
+    there is room for the numbers of an axis, and for a legend above.
+    """
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
+    figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained" if measured else None)
+    if not measured:
+        figure.subplots_adjust(left=0.14, right=0.97, bottom=0.19, top=0.88)
+    return figure
 
 
 def inline(figure: Figure, key: str, title: str, described: str) -> Html:

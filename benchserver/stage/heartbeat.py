@@ -82,7 +82,7 @@ def heartbeat_on(stage: Stage) -> Heartbeat:
     """Return the heartbeat of all workers of a stage; what it misses goes to the ledger."""
 
     async def missed(place: str, text: str) -> None:
-        stage.check_still_there(place)
+        stage.check_beside(place)
         if stage.survives:
             try:
                 await stage.met.alive.ask(f"{place}: {text}")

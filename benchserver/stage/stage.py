@@ -141,6 +141,11 @@ class Stage:
         """
         if self.survives and self.connections.lost:
             self.book.cut_short(label)
+            self.check_beside(label)
+
+    def check_beside(self, label: str) -> None:
+        """Raise the same; `label` is no unit of work, so none is cut short."""
+        if self.survives and self.connections.lost:
             raise self._lost(label)
 
     def _lost(self, label: str) -> ServerLostError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
@@ -112,7 +113,12 @@ class Baseline:
                 await stage.rest_ns(int(self._config.interval_s * NS_PER_S))
             if lasts_s is not None and stage.clock.now_ns() - began_ns >= lasts_s * NS_PER_S:
                 return
-            records, fatal = await run_sequence(sequences, setting, seq)
+            try:
+                records, fatal = await run_sequence(sequences, setting, seq)
+            except asyncio.CancelledError:
+                if stage.survives and stage.connections.lost:  # another client heard of it first
+                    stage.book.cut_short(f"seq={seq}")
+                raise
             count(records[0], stage.measures)
             steps = [(record.label, step) for record in records for step in record.steps]
             await stage.conclude(
