@@ -20,8 +20,9 @@ def check_geometry(geometry: Geometry, *, in_flight: int = 1) -> None:
         )
     if geometry.chunks == 0:
         raise UsageError(
-            f"--num-tokens {geometry.num_tokens} is less than one chunk of {chunk_tokens} tokens: "
-            "only whole chunks are cached"
+            f"requests of {geometry.num_tokens} tokens are less than one chunk of {chunk_tokens} "
+            "tokens, and only whole chunks are cached: raise --num-tokens (of a trace "
+            "--max-input-tokens)"
         )
     blocks, needed = geometry.blocks, leases_needed(geometry.blocks, in_flight)
     if spec.num_blocks >= needed:

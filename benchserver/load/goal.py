@@ -28,9 +28,7 @@ class Term:
 
 
 def parse_goal(text: str) -> tuple[Term, ...]:
-    """Return all terms, each of which must hold; none for "".  UsageError for anything else."""
-    if not text:
-        return ()
+    """Return all terms, each of which must hold; UsageError for anything else."""
     return tuple(_term(term, text) for term in re.split(r"\band\b", text, flags=re.ASCII))
 
 

@@ -167,4 +167,4 @@ def test_a_chunk_larger_than_the_default_number_of_tokens(tmp_path: Path) -> Non
     assert ended.report["config"]["num_tokens"] == 1024
     assert " --num-tokens 1024 " in ended.report["replay"]
     assert asked.exit_code == 2
-    assert "--num-tokens 512 is less than one chunk of 1024 tokens" in asked.stderr
+    assert "requests of 512 tokens are less than one chunk of 1024 tokens" in asked.stderr

@@ -43,7 +43,7 @@ class LoadConfig:
     digests: str
     visible_within_s: float
     max_dropped: float | None
-    goal: str
+    goal: str | None
 
     @property
     def units(self) -> int | None:
@@ -108,7 +108,7 @@ class LoadConfig:
     @property
     def terms(self) -> tuple[Term, ...]:
         """Return the goal of each request; none: no goal.  UsageError if it says nothing."""
-        return parse_goal(self.goal)
+        return () if self.goal is None else parse_goal(self.goal)
 
     def prefill_ns(self, tokens: int) -> int:
         """Return how long an engine computes so many tokens."""

@@ -114,7 +114,7 @@ LOAD = Table(
             name="--goal",
             field="goal",
             kind=Text("TERMS"),
-            default="",
+            default_text="none",
             help="Count the requests that keep it: 'response<500ms and retrieve<50ms'; a term is "
             "about response, service, lookup, retrieve or store.",
             replay=Replayed(place=38),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from benchserver.cli import tomlfile
 from benchserver.cli.tomlfile import read_toml
 from benchserver.errors import UsageError
 
@@ -33,6 +36,20 @@ def test_what_is_none(tmp_path: Path, content: bytes, expected: str) -> None:
         read_toml(str(path))
     assert str(caught.value).startswith(f"{path} {expected}")
     assert "\n" not in str(caught.value)
+
+
+def test_a_pipe_is_read_if_somebody_writes_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with ThreadPoolExecutor(1) as writer:
+        writing = writer.submit(path.write_text, "rate = 5\n")
+        assert read_toml(str(path)) == {"rate": 5}
+        writing.result()
+    monkeypatch.setattr(tomlfile, "_WRITER_WITHIN_MS", 1)
+    with pytest.raises(UsageError, match="pipe: nobody writes to this pipe"):
+        read_toml(str(path))
 
 
 def test_no_file(tmp_path: Path) -> None:

@@ -24,7 +24,10 @@ def test_a_chunk_size_that_blocks_do_not_divide(make_engine: MakeEngine) -> None
 
 def test_fewer_tokens_than_a_chunk(make_engine: MakeEngine) -> None:
     check_geometry(make_engine(num_tokens=256).geometry(256))
-    with pytest.raises(UsageError, match="--num-tokens 255 is less than one chunk of 256 tokens"):
+    with pytest.raises(
+        UsageError,
+        match="requests of 255 tokens are less than one chunk of 256 ",
+    ):
         check_geometry(make_engine(num_tokens=255).geometry(256))
 
 

@@ -32,7 +32,7 @@ def config(**changes: Any) -> LoadConfig:
         "digests": "off",
         "visible_within_s": 2.0,
         "max_dropped": None,
-        "goal": "",
+        "goal": None,
     }
     return LoadConfig(**{**fields, **changes})
 
