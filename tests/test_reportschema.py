@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from benchserver.report.files import JSON_FORMAT
 from benchserver.section import RECORD_KEYS, REPORT_KEYS
@@ -40,3 +41,13 @@ def test_a_key_or_a_verdict_that_nobody_knows_is_found() -> None:
     for wrong in ({"verdict": "good"}, {"checks": {"a": {"verdict": "valid"}}}, {"replay": 3}):
         with pytest.raises(AssertionError):
             check_report({**run_document(), **wrong})
+
+
+def test_what_of_the_record_could_not_be_read_in_time_is_allowed() -> None:
+    schema: Any = validator().schema
+    unread = {"unread": "not known: reading it took more than 0.1 s"}
+    software = schema["$defs"]["run"]["properties"]["software"]
+    for part in (software, schema["$defs"]["environment"]):
+        one = Draft202012Validator({"$defs": schema["$defs"], **part})
+        assert one.is_valid(unread)
+        assert not one.is_valid({"surprise": 3})

@@ -7,6 +7,7 @@ For tests of what a command does.  Those of how its process begins, from the fir
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import json
 import os
@@ -62,7 +63,8 @@ class Forked:
     def send_signal(self, number: int) -> None:
         """Send a signal, unless it has ended."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it has ended since
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """End it at once."""
