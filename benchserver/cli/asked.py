@@ -146,7 +146,8 @@ def _check_company(tables: Tables, ctx: click.Context, options: Options) -> None
     for option in options_in(tables):
         if option.needs and options[option.key] and _is_given(ctx, option.key):
             name, why = option.needs
-            if options[option_called(tables, name).key] is None:
+            needed = options[option_called(tables, name).key]
+            if needed is None or needed is False:  # 0 is a value
                 raise UsageError(f"{option.name} needs {name}, {why}")
         if option.excluded_by and _is_given(ctx, option.key):
             other = option_called(tables, option.excluded_by)

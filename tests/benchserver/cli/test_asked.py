@@ -95,11 +95,11 @@ def test_a_trace_says_how_long_requests_are(runs: Runs, tmp_path: Path) -> None:
         (("--arrivals", "poisson"), "--arrivals needs --rate, which says how many requests arrive"),
         (("--step-duration", "10"), "--step-duration needs --rate, the ramp FROM:TO:STEP"),
         (("--rate", ""), "--rate is empty: expected requests a second, or a ramp"),
+        (("--reconnect-within", "9"), "--reconnect-within needs --reconnect, which waits for it"),
+        (("--interval-log-every", "9"), "--interval-log-every needs --interval-log, the file"),
     ],
 )
-def test_a_pace_that_nothing_asks_for_is_one_line(
-    runs: Runs, given: tuple[str, ...], text: str
-) -> None:
+def test_what_nothing_asks_for_is_one_line(runs: Runs, given: tuple[str, ...], text: str) -> None:
     assert_one_line(invoke("load", "--mode", "cpu", *given), 2, text)
     assert not runs
     assert invoke("load", "--mode", "cpu", "--rate", "5", "--arrivals", "poisson").exit_code == 0
