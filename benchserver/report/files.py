@@ -150,8 +150,8 @@ def _add_probes(suite: ElementTree.Element, result: RunResult) -> None:
 
 
 def _add_properties(suite: ElementTree.Element, result: RunResult) -> None:
-    """Say where the KV lay, for runs on GPUs, and what sections say in words and numbers."""
-    facts = _device_facts(result)
+    """Say where the KV lay, for runs on GPUs; figures; what sections say in words and numbers."""
+    facts = _device_facts(result) | _figure_facts(result)
     for section in result.sections:
         facts |= _facts_in(section.document, section.key)
     if not facts:
@@ -159,6 +159,20 @@ def _add_properties(suite: ElementTree.Element, result: RunResult) -> None:
     properties = ElementTree.SubElement(suite, "properties")
     for name, value in facts.items():
         ElementTree.SubElement(properties, "property", name=_xml_text(name), value=_xml_text(value))
+
+
+def _figure_facts(result: RunResult) -> dict[str, str]:
+    """Return percentiles and rates of every series, and the command that asks for the run again."""
+    facts = {"replay": replay_command(result)}
+    for series, latencies in result.measures.latencies.items():
+        if (of := latencies.summary()) is not None:
+            figures = {"p50_ms": of.p50_ms, "p99_ms": of.p99_ms, "max_ms": of.max_ms}
+            facts[f"latency.{series.name}.count"] = str(of.count)
+            facts |= {f"latency.{series.name}.{n}": f"{ms:.3f}" for n, ms in figures.items()}
+    for series, rate in result.measures.rates.items():
+        if gb_per_s := rate.gigabytes_per_s():
+            facts[f"throughput_gb_per_s.{series.name}"] = f"{gb_per_s:.3f}"
+    return facts
 
 
 def _device_facts(result: RunResult) -> dict[str, str]:

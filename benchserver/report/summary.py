@@ -19,6 +19,7 @@ _SENTENCES = {
     Verdict.UNKNOWN: "Nothing failed, but something that was asked for is unproven.",
     Verdict.INVALID: "Something failed; the figures are of a run that did not pass.",
 }
+MOST_BYTES = 512 << 10
 _MOST_TEXTS = 24
 _TEXT_CHARS = 1000
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&])")
@@ -26,7 +27,15 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&])")
 
 def summary_markdown(result: RunResult) -> bytes:
     """Return the summary."""
-    return ("\n".join(_lines(result)) + "\n\n").encode("utf-8", "backslashreplace")
+    lines, size = list[bytes](), 0
+    for line in _lines(result):
+        encoded = line.encode("utf-8", "backslashreplace") + b"\n"
+        size += len(encoded)
+        if size > MOST_BYTES:
+            lines.append(b"\n... the rest does not fit here: see the JSON report\n")
+            break
+        lines.append(encoded)
+    return b"".join(lines) + b"\n"
 
 
 def _lines(result: RunResult) -> Iterator[str]:

@@ -38,8 +38,15 @@ def suite_of(result: RunResult) -> ElementTree.Element:
     return ElementTree.fromstring(junit_document(result))
 
 
+def properties_of(suite: ElementTree.Element) -> dict[str, str]:
+    """Return the properties, but for the line that asks for the run again."""
+    found = {p.attrib["name"]: p.attrib["value"] for p in suite.iter("property")}
+    assert found.pop("replay").startswith("bench-server ")
+    return found
+
+
 def cases_of(result: RunResult) -> dict[str, ElementTree.Element]:
-    return {case.attrib["name"]: case for case in suite_of(result)}
+    return {case.attrib["name"]: case for case in suite_of(result).iter("testcase")}
 
 
 # JSON
@@ -229,15 +236,27 @@ def test_junit_has_one_case_a_check(good_result: GoodResult) -> None:
         "time": "1.234",
     }
     names = [*(check.name for check in (*CHECKS, *STAGE_CHECKS)), "equal_chunks", "reused_source"]
-    assert [case.attrib["name"] for case in suite] == names
-    assert {case.attrib["classname"] for case in suite} == {"bench-server"}
-    assert all(len(case) == 0 for case in suite)
+    cases = list(suite.iter("testcase"))
+    assert [case.attrib["name"] for case in cases] == names
+    assert {case.attrib["classname"] for case in cases} == {"bench-server"}
+    assert all(len(case) == 0 for case in cases)
+
+
+def test_junit_has_the_figures_of_each_series(
+    good_result: GoodResult, good_sequence: GoodSequence
+) -> None:
+    measures = Measures(SERIES, RATES)
+    count(good_sequence(), measures)
+    found = properties_of(suite_of(good_result(measures=measures)))
+    assert found["latency.STORE.count"] == "2"
+    assert float(found["latency.STORE.p99_ms"]) > 0
+    assert found["throughput_gb_per_s.RETRIEVE"] == "1.000"
 
 
 def test_junit_of_a_run_on_gpus(good_result: GoodResult, make_config: MakeConfig) -> None:
     config = make_config(mode="gpu", tp_size=2)
     suite = suite_of(good_result(config=config, devices=DEVICES))
-    assert {p.attrib["name"]: p.attrib["value"] for p in suite.iter("property")} == {
+    assert properties_of(suite) == {
         "mode": "gpu",
         "cuda_ipc": "torch",
         "rank 0": "cuda:0 NVIDIA H200 9f-00",
@@ -255,7 +274,7 @@ def test_junit_has_the_single_values_of_sections(good_result: GoodResult) -> Non
     }
     section = Section(key="load", title="", lines=(), document=document)
     suite = suite_of(good_result(sections=(section,)))
-    assert {p.attrib["name"]: p.attrib["value"] for p in suite.iter("property")} == {
+    assert properties_of(suite) == {
         "load.workload": "chat?",
         "load.goodput": "null",
         "load.measurement.valid": "true",

@@ -8,7 +8,7 @@ from dataclasses import replace
 from benchserver.check.content import CONTENT
 from benchserver.check.verdict import failed
 from benchserver.line import Line
-from benchserver.report.summary import escaped, summary_markdown
+from benchserver.report.summary import MOST_BYTES, escaped, summary_markdown
 from benchserver.result import RunResult
 from benchserver.section import Section
 
@@ -43,3 +43,12 @@ def test_a_bad_run_shows_its_evidence_and_nothing_of_it_is_markup(good_result: G
 
 def test_no_text_is_markup() -> None:
     assert escaped("a|b\n`c` <d> *e* [f](g)") == r"a\|b \`c\` \<d\> \*e\* \[f\](g)"
+
+
+def test_it_never_outgrows_what_a_page_takes(good_result: GoodResult) -> None:
+    many = tuple(Line("ä" * 3000) for _ in range(300))
+    sections = tuple(Section(key=f"x{n}", title="t", lines=many, document={}) for n in range(9))
+    text = summary_markdown(good_result(sections=sections))
+    assert len(text) < MOST_BYTES + 200
+    assert text.startswith(b"## bench-server: PASS")
+    assert b"the rest does not fit here: see the JSON report" in text[-200:]
