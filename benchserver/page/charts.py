@@ -84,6 +84,8 @@ def percentiles(key: str, sides: Sequence[tuple[str, Latencies]]) -> Chart | Non
                           markeredgewidth=1.4, gid=f"mark-{place}-{column}")  # fmt: skip
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        # Between powers of ten matplotlib labels some steps, in a notation that is not drawn here.
+        axes.xaxis.set_minor_formatter(lambda value, _: f"{value:g}" if _is_told(value) else "")
         axes.set_yticks(
             range(len(shown)), [short(_side(name, label, sides)) for name, label, _ in shown]
         )
@@ -101,6 +103,11 @@ def percentiles(key: str, sides: Sequence[tuple[str, Latencies]]) -> Chart | Non
         key=key, title="Latency by operation", told=told, drawing=drawing,
         figures=latency_table(sides),
     )  # fmt: skip
+
+
+def _is_told(value: float) -> bool:
+    """Tell whether a step between powers of ten has a label: 2 and 5 have."""
+    return f"{value:e}"[0] in "25"
 
 
 def _side(name: str, label: str, sides: Sequence[tuple[str, Latencies]]) -> str:

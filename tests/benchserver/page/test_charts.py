@@ -15,6 +15,8 @@ def test_percentiles_of_two_sides_stand_side_by_side() -> None:
     assert chart.drawing.count('id="p-mark-') == 8
     assert chart.figures.count("<tr>") == 3
     assert charts.percentiles("p", [("", {})]) is None
+    assert "math" not in chart.drawing
+    assert ">5<" in chart.drawing.replace(" ", "").replace("\n", "")
     assert charts.percentiles("p", [("", {"STORE": {"count": 1.0}})]) is None
 
 
